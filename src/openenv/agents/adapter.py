@@ -15,17 +15,17 @@ __all__ = ["AgenticHarnessAdapter", "build_response"]
 
 
 class AgenticHarnessAdapter(ABC):
-    """The base class of drivers of a harness with an agent loop, tools and memory.
+    """The base class of adapters for harnesses, which have an agent loop, tools and memory.
 
-    An episode calls `inject_tools`, `start`, then `send_message_streaming` for each turn, then
+    An episode calls `inject_tools` and `start`, then `send_message_streaming` for each turn, then
     `stop`. The harness keeps the conversation between turns; `stop` and `start` begin a new one.
 
     Args:
         config: Configuration of the harness.
 
     Class attributes:
-        BUILTIN_TOOL_NAMES: Names of the harness's own tools. A tool of the environment with such a
-            name is injected as ``env_NAME``.
+        BUILTIN_TOOL_NAMES: Names of the harness's own tools. If a tool of the environment has one
+            of these names, it is injected as ``env_NAME``.
     """
 
     BUILTIN_TOOL_NAMES: ClassVar[frozenset[str]] = frozenset()
@@ -38,20 +38,21 @@ class AgenticHarnessAdapter(ABC):
         """Start the harness in a directory, with an empty conversation.
 
         Raises:
-            HarnessStartupError: The harness could not be started; nothing of it is left running.
+            HarnessStartupError: The harness could not be started; no process is left running.
         """
 
     @abstractmethod
     async def stop(self) -> None:
-        """End the conversation with all processes. Idempotent; may be called at any time."""
+        """End the conversation and all processes. Idempotent; may be called at any time."""
 
     @abstractmethod
     async def inject_tools(self, tools: list[Tool], bridge_url: str | None = None) -> None:
         """Set the environment's tools, before `start`.
 
         Args:
-            tools: The tools, under the names for the harness.
-            bridge_url: URL of the MCP server with the tools (Streamable HTTP); None without tools.
+            tools: The tools, under the names that the harness sees.
+            bridge_url: URL of the MCP server with the tools (Streamable HTTP); None if there are
+                no tools.
         """
 
     @abstractmethod
@@ -61,7 +62,7 @@ class AgenticHarnessAdapter(ABC):
         Raises:
             HarnessNotRunningError: The harness was not started.
             HarnessBusyError: A turn is running.
-            HarnessError: The turn failed, and the harness cannot be used any more.
+            HarnessError: The turn failed, and the harness can no longer be used.
         """
 
     @abstractmethod
@@ -72,7 +73,7 @@ class AgenticHarnessAdapter(ABC):
         """Send a message and wait for the end of the turn.
 
         Raises:
-            HarnessError: As for `send_message_streaming`; also if the turn does not complete.
+            HarnessError: See `send_message_streaming`; also if the turn does not complete.
         """
         events: list[HarnessEvent] = []
         async for event in self.send_message_streaming(message):

@@ -3,8 +3,8 @@
 It implements Streamable HTTP without sessions and answers each POST with JSON, which the
 specification allows: `initialize`, `ping`, `tools/list` and `tools/call`.
 
-The server has a thread and an event loop of its own, so that tools answer while the environment's
-thread waits for the agent. `stop` may be called from any thread.
+The server has its own thread and event loop, so that tools answer while the environment's thread
+waits for the agent. `stop` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from openenv.tools.types import JsonRpcErrorCode as Code
 __all__ = ["HarnessMCPBridge", "OfferedTools", "build_bridge_server"]
 
 PATH = "/mcp"
-# MCP revisions with a handshake; an agent that requests another is offered the last.
+# MCP revisions with a handshake; an agent that requests any other revision is offered the last.
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MAX_REQUEST_BYTES = 64 * 2**20
 LOOPBACK = {"127.0.0.1", "localhost", "[::1]"}
 
 
 class OfferedTools(Protocol):
-    """The interface of tools that can be listed and called, in MCP's form."""
+    """The interface of tools that can be listed and called, in MCP's format."""
 
     async def tools(self) -> list[dict[str, Any]]:
-        """List the tools, each with name, description, inputSchema and so on."""
+        """List the tools as MCP describes them: name, description, inputSchema and so on."""
         ...
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool and return the result in MCP's form.
+        """Call a tool and return the result in MCP's format.
 
         Raises:
-            UnknownTool: There is no tool of that name.
+            UnknownTool: There is no tool with this name.
             InvalidToolArguments: The tool does not accept these arguments.
         """
         ...
 
 
 class RenamedTools:
-    """The tools of an MCP server, some under other names.
+    """The tools of an MCP server, some of them renamed.
 
     Args:
         offered: The tools.
-        renames: The server's name of each renamed tool, by new name.
+        renames: Maps new names to the server's names.
     """
 
     def __init__(self, offered: OfferedTools, renames: Mapping[str, str]) -> None:
@@ -79,14 +79,14 @@ class RenamedTools:
 
 
 async def build_bridge_server(mcp_server: Any, renames: Mapping[str, str]) -> OfferedTools:
-    """Return an MCP server's tools for a `HarnessMCPBridge`, some under other names.
+    """Return an MCP server's tools for a `HarnessMCPBridge`, some of them renamed.
 
     Args:
-        mcp_server: A server of FastMCP or of the official SDK, or `OfferedTools`.
-        renames: The server's name of each tool to rename, by new name.
+        mcp_server: A FastMCP server, a server of the official SDK, or `OfferedTools`.
+        renames: Maps new names to the server's names.
 
     Raises:
-        HarnessError: The server has no tool of such a name.
+        HarnessError: `renames` names a tool that the server does not have.
     """
     offered = to_offered_tools(mcp_server)
     names = {tool["name"] for tool in await offered.tools()}
@@ -100,10 +100,10 @@ async def build_bridge_server(mcp_server: Any, renames: Mapping[str, str]) -> Of
 
 
 def to_offered_tools(mcp_server: Any) -> OfferedTools:
-    """Return the tools of a server, or an object that already is `OfferedTools`.
+    """Return a server's tools, or the object itself if it already is `OfferedTools`.
 
     Raises:
-        TypeError: The object is neither.
+        TypeError: The object is neither a server nor `OfferedTools`.
     """
     if callable(getattr(mcp_server, "tools", None)) and callable(getattr(mcp_server, "call", None)):
         offered: OfferedTools = mcp_server
@@ -115,8 +115,8 @@ class HarnessMCPBridge:
     """A local MCP server that offers tools to an agent, on a separate thread and event loop.
 
     Args:
-        mcp_server: A server of FastMCP or of the official SDK, or `OfferedTools`.
-        host: The address to bind to, with a free port.
+        mcp_server: A FastMCP server, a server of the official SDK, or `OfferedTools`.
+        host: The address to bind to; the port is chosen by the operating system.
     """
 
     def __init__(self, mcp_server: Any, host: str = "127.0.0.1") -> None:
@@ -141,7 +141,8 @@ class HarnessMCPBridge:
         """Start serving and return the URL.
 
         Raises:
-            HarnessError: The server did not start in time, or cannot bind to the address.
+            HarnessError: The server did not start within `timeout_s` seconds, or cannot bind to the
+                address.
         """
         if self._thread is None:
             loop, over = self._loop, self._over = asyncio.new_event_loop(), asyncio.Event()
@@ -160,7 +161,7 @@ class HarnessMCPBridge:
         return self.url
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Stop serving and cancel running calls. Idempotent."""
+        """Stop serving and cancel running calls; wait up to `timeout_s` seconds. Idempotent."""
         thread, self._thread, self._port = self._thread, None, None
         if thread is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended

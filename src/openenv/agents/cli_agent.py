@@ -37,27 +37,27 @@ from openenv.errors import how_it_ended
 __all__ = ["CLIHarnessAgent", "ParseLine"]
 
 ParseLine = Callable[[str], Iterable[HarnessEvent]]
-"""Makes events of a line that a command writes to standard output."""
+"""Parses a line of a command's standard output into events."""
 
 
 class CLIHarnessAgent(ProcessAdapter):
-    """A driver of a harness that runs a command for each turn.
+    """A harness adapter that runs a command for each turn.
 
-    In addition to those of `ProcessAdapter` its commands have the placeholders ``{message}``
-    (without it, the message is the command's standard input) and ``{session}``, an id of the
-    episode by which the command may find its conversation again. Only what the command stores is
-    kept between turns.
+    In addition to the placeholders of `ProcessAdapter`, commands may contain ``{message}`` and
+    ``{session}``. Without ``{message}``, the message is written to the command's standard input.
+    ``{session}`` is an id by which the command can find its conversation again. Nothing is kept
+    between turns except what the command stores itself.
 
     A turn is complete when the command has exited with code 0.
 
     Args:
         config: Configuration of the harness; `command` is the command of the first turn.
-        resume: The command of later turns; by default the same.
-        output: The form of standard output: ``"text"``, which is the response; ``"events"``, a
-            `HarnessEvent` as JSON per line; or a function that makes events from each line. The
-            response is that of the ``turn_complete`` event, or else the text output.
-        session_of: Reads the id of the conversation from a line, if the command chooses the id;
-            returns None for other lines.
+        resume: The command of later turns. Default: the command of the first turn.
+        output: The format of standard output: ``"text"``, which is the response; ``"events"``, a
+            `HarnessEvent` as JSON per line; or a function that parses each line into events. The
+            response comes from the ``turn_complete`` event, or else is the text output.
+        session_of: Reads the conversation's id from a line, if the command chooses the id; returns
+            None for other lines.
     """
 
     def __init__(

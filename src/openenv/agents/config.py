@@ -33,26 +33,27 @@ class HarnessConfig(BaseModel):
     """The command, environment and limits of an agent harness.
 
     Attributes:
-        name: A name for people.
+        name: The harness's name in messages.
         command: The program and its arguments; no shell is involved.
         working_directory: The working directory, which must exist.
         env_vars: Environment variables in addition to the server's.
         transport: The transport of messages.
-        mcp_config_path: A file in which the harness looks for MCP servers, absolute or below
-            `working_directory`. The environment's tools are written there, in the form
+        mcp_config_path: The file in which the harness looks for MCP servers: an absolute path, or
+            one relative to `working_directory`. The environment's tools are written there as
             ``{"mcpServers": {"openenv": {"type": "http", "url": ...}}}``.
         startup_timeout_s: Time limit for starting, in seconds.
         session_timeout_s: Time limit of a turn, in seconds.
-        model: The model to use, for the placeholder ``{model}`` of the command and the variable
+        model: The model to use. Fills the placeholder ``{model}`` of the command and the variable
             OPENENV_HARNESS_MODEL.
-        api_key_env_var: The only secret of the server's environment variables that is passed on.
+        api_key_env_var: The only secret among the server's environment variables that the harness
+            gets.
         max_turns: Truncate an episode after this many turns; None for no limit.
-        max_output_bytes: Maximum output of a turn, and maximum length of a line.
+        max_output_bytes: Maximum output of a turn, and maximum length of a line, in bytes.
         terminate_grace_s: Seconds between the request to terminate and the kill.
 
     Raises:
         pydantic.ValidationError: The command is empty, a limit is not positive, or a field is
-        unknown.
+            unknown.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -82,11 +83,11 @@ class HarnessConfig(BaseModel):
 def build_environment(config: HarnessConfig, environ: Mapping[str, str]) -> dict[str, str]:
     """Build the environment variables of a harness.
 
-    They are the variables of `environ` without secrets, the secret named by `api_key_env_var`, and
-    `env_vars`.
+    The harness gets the variables of `environ` without secrets, the secret that `api_key_env_var`
+    names, and `env_vars`.
 
     Raises:
-        HarnessStartupError: The variable of the key is not set.
+        HarnessStartupError: The variable that `api_key_env_var` names is not set.
     """
     hidden = secrets_of(environ)
     variables = {k: v for k, v in without_keys(environ).items() if v not in hidden}

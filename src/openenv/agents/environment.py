@@ -1,7 +1,7 @@
 """`HarnessEnvironment`: an environment that runs an agent with an agent loop inside.
 
-An action is a message, a step is a turn: the agent goes on by itself, with its own tools and the
-environment's, until it has answered. It keeps the conversation over the turns of an episode.
+An action is a message, and a step is a turn: the agent works on its own, with its tools and the
+environment's, until it answers. The harness keeps the conversation over the turns of an episode.
 
     class Desk(HarnessEnvironment):
         @tool
@@ -76,24 +76,25 @@ class HarnessEnvironment(
 ):
     """An environment in which an agent harness runs.
 
-    `reset` starts the harness with the environment's tools, after ending the previous one; its
-    metadata has `episode_id` and `injected_tools`. `step` takes a `HarnessAction`; the metadata of
-    the observation has `response`, `turn_events` and `turn_number`. The reward is the rubric's, and
-    None without a rubric.
+    `reset` ends the previous harness and starts a new one with the environment's tools; its
+    metadata has `episode_id` and `injected_tools`. `step` takes a `HarnessAction`; its observation
+    has the metadata `response`, `turn_events` and `turn_number`. The reward comes from the rubric,
+    and is None without a rubric.
 
-    A failed turn ends the episode: `done` and `truncated`, no reward (`reward_info` says why), and
-    metadata with `error`, `error_type` and `turn_events`. All processes of the harness are ended
-    then, as they are by `reset`, `close`, and the cancellation of a turn.
+    A failed turn ends the episode: `done` and `truncated` are true, the reward is None
+    (`reward_info` says why), and the metadata has `error`, `error_type` and `turn_events`. A failed
+    turn, `reset`, `close` and the cancellation of a turn end all processes of the harness.
 
-    The tools are those of any `MCPEnvironment`: marked methods, and an MCP server's. The agent can
-    call them while a turn runs, one call at a time. See `openenv.agents.errors`.
+    As in any `MCPEnvironment`, the tools are marked methods and those of an MCP server. The agent
+    can call them while a turn runs, one call at a time. See `openenv.agents.errors`.
 
     Args:
-        adapter: The driver of the harness.
-        mcp: A server of FastMCP or of the official SDK with further tools.
-        rubric: See `Environment`; applied to every turn that was not cut short.
-        transform: See `Environment`.
-        trajectory_scorer: See `Environment`; an episode that ended by a fault is not scored.
+        adapter: The adapter of the harness.
+        mcp: A FastMCP server, or a server of the official SDK, with further tools.
+        rubric: Computes the reward of every turn that did not fail; see `Environment`.
+        transform: Changes the observations; see `Environment`.
+        trajectory_scorer: Scores whole episodes; see `Environment`. An episode that ended with a
+            failed turn is not scored.
 
     Raises:
         ValueError: A tool is called reset, step, state or close.
@@ -143,7 +144,7 @@ class HarnessEnvironment(
 
     @staticmethod
     def harness_turn(message: str, on_event: OnEvent) -> HarnessAction:
-        """Make an action that reports events to `on_event`, on the event loop of the step."""
+        """Create an action that reports events to `on_event`, on the event loop of the step."""
         return HarnessAction(message=message).with_listener(on_event)
 
     # ------------------------------------------------------------------ episodes
@@ -155,7 +156,7 @@ class HarnessEnvironment(
 
         Raises:
             HarnessBusyError: A turn is running.
-            HarnessStartupError: The harness could not be started. There is no episode then.
+            HarnessStartupError: The harness could not be started; no episode has begun.
         """
         self._home = asyncio.get_running_loop()
         self._check_idle()
@@ -181,7 +182,7 @@ class HarnessEnvironment(
         return self._run(self.reset_async(seed, episode_id, **kwargs))
 
     async def _offer_tools(self) -> tuple[list[Tool], str | None]:
-        """Return the tools under the names for the harness, and the URL of the bridge."""
+        """Return the tools under the names that the harness sees, and the URL of the bridge."""
         found = (await self._list_tools()).tools
         if not found:
             return [], None
@@ -193,7 +194,7 @@ class HarnessEnvironment(
         return resolved, await asyncio.to_thread(self._bridge.start)
 
     async def _end_episode(self, why: str) -> None:
-        """Stop the harness; `why` is the error text for further turns."""
+        """Stop the harness; further turns fail with the error text `why`."""
         self._why_none = why
         bridge, self._bridge = self._bridge, None
         try:
@@ -357,7 +358,7 @@ class HarnessEnvironment(
         if calls:
             await asyncio.wait(calls, timeout=CALL_GRACE_S)
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ closing
 
     async def close_async(self) -> None:
         await self._end_episode("the environment is closed")
@@ -417,7 +418,7 @@ class _ToolsInTurn:
 
 
 class _CompleteEpisodeScorer:
-    """A trajectory scorer that leaves episodes unscored that ended by a fault."""
+    """A trajectory scorer that leaves an episode unscored if a turn failed."""
 
     def __init__(self, scorer: Callable[..., Any]) -> None:
         self._scorer = scorer

@@ -1,9 +1,9 @@
 """Errors of agent harnesses that run inside an environment.
 
-The text of each is for the client of the episode. `HarnessNotRunningError`, `HarnessBusyError` and
-`HarnessStartupError` are raised. Any other ends the episode: the observation is done and
-truncated, its reward is None, and its metadata has the text as `error` and the class's
-`error_type`.
+Each error's text is meant for the client of the episode. `HarnessNotRunningError`,
+`HarnessBusyError` and `HarnessStartupError` are raised. Any other error ends the episode: the
+observation is done and truncated, its reward is None, and its metadata has the text as `error` and
+the class's `error_type`.
 """
 
 from __future__ import annotations
@@ -87,6 +87,6 @@ class HarnessOutputTooLarge(HarnessOutputError):
 
 
 class HarnessTurnError(HarnessError):
-    """A turn that the harness reported as failed: the model is unreachable, say."""
+    """A turn that the harness reported as failed, for example because the model is unreachable."""
 
     error_type = "turn_failed"

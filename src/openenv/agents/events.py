@@ -59,7 +59,7 @@ class HarnessEvent(BaseModel):
     data: dict[str, Any] = Field(default_factory=dict)
 
     def without_secrets(self) -> HarnessEvent:
-        """Return a copy with secrets in texts hidden."""
+        """Return a copy in which secrets are hidden."""
         return self.model_copy(update={"data": redacted(self.data)})
 
 

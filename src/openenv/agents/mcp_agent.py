@@ -37,24 +37,24 @@ from openenv.tools.transports import MCPServerProcess, connect_address, connect_
 __all__ = ["MCPHarnessAgent"]
 
 TICK_S = 0.05
-LATE_S = 0.2  # time for a process to end after its connection broke
+LATE_S = 0.2  # how long a process may take to end after its connection broke
 
 
 class MCPHarnessAgent(ProcessAdapter):
-    """A driver of a harness that is an MCP server, with a tool call for each turn.
+    """A harness adapter for an MCP server that takes each turn as a tool call.
 
     With ``transport="mcp"`` the server uses standard input and output. With ``"http"`` it serves
-    Streamable HTTP at ``http://127.0.0.1:{port}/mcp``, where ``{port}`` in its command is replaced
-    by a free port.
+    Streamable HTTP at ``http://127.0.0.1:{port}/mcp``. ``{port}`` in the command is replaced by a
+    free port.
 
     Args:
         config: Configuration of the harness.
         tool: The tool that takes a turn.
         argument: The tool's argument for the message.
-        arguments: Further constant arguments; placeholders in texts are replaced.
-        reply_tool: The tool for later turns; by default the same.
-        thread: Key of the conversation's id in the structured result of a turn; later turns get it
-            as an argument of that name.
+        arguments: Further constant arguments; placeholders in string values are replaced.
+        reply_tool: The tool for later turns. Default: `tool`.
+        thread: Key of the conversation's id in the structured result of a turn. Later turns pass
+            the id as an argument with the same name.
 
     Raises:
         ValueError: The transport is neither ``mcp`` nor ``http``.
@@ -167,7 +167,7 @@ class MCPHarnessAgent(ProcessAdapter):
         return f". It wrote:\n{said}" if said else ""
 
     async def _exit_code(self) -> int | None:
-        """Return the exit code of a harness that serves HTTP; None if running or unknown."""
+        """Return the exit code of a harness that serves HTTP; None if it runs or is unknown."""
         if not isinstance(self._server, HarnessProcess):
             return None
         try:

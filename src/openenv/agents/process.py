@@ -1,8 +1,8 @@
 """An agent harness process: lines in, lines out, and cleanup of the process group.
 
-A harness may start processes that outlive it and hold its pipes open. So reading polls whether the
-process still runs (every 0.2 s), and `stop` ends the whole group: it closes stdin, sends SIGTERM,
-and kills after a grace period.
+A harness may start processes that outlive it and hold its pipes open. Therefore reading polls every
+0.2 s whether the process still runs, and `stop` ends the whole group: it closes stdin, sends
+SIGTERM, and kills the group after a grace period.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from openenv.errors import how_it_ended
 
 __all__ = ["HarnessProcess"]
 
-KEPT_LINES, KEPT_CHARACTERS = 50, 1000  # kept of stderr: lines, and characters of a line
+KEPT_LINES, KEPT_CHARACTERS = 50, 1000  # of stderr: lines kept, and characters kept of each line
 MAX_LINE_BYTES = 16 * 2**20
 LOOK_S = 0.2  # poll interval for the end of a silent process
 
 
 class HarnessProcess(PipedProcess):
-    """A process in a separate group that exchanges UTF-8 lines.
+    """A process in its own process group that exchanges UTF-8 lines.
 
-    It can be started again after `stop`. It is used from a single event loop at a time, and killed
-    when this program ends.
+    A stopped process can be started again. It may be used from one event loop at a time, and is
+    killed when this program ends.
 
     Args:
         command: The program and its arguments.
         cwd: The working directory.
-        env_vars: All environment variables; None for those of this process.
+        env_vars: All environment variables; None inherits those of this process.
         startup_timeout_s: Time limit in seconds for the line that `start` waits for.
         terminate_grace_s: Seconds between the request to terminate and the kill.
-        max_line_bytes: Maximum length of a line.
+        max_line_bytes: Maximum length of a line, in bytes.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class HarnessProcess(PipedProcess):
         self._pipes: contextlib.ExitStack | None = None
 
     def drain_stderr(self) -> str:
-        """Return and forget the last lines of stderr, without secrets."""
+        """Return the last lines of stderr, without secrets, and forget them."""
         text = self._said_so_far()
         self._said.clear()
         return text
@@ -85,7 +85,7 @@ class HarnessProcess(PipedProcess):
 
         Raises:
             HarnessStartupError: The program or directory does not exist, or the process ended or
-                was not ready in time. Nothing of it is left running.
+                was not ready in time. No process is left running.
         """
 
         async def wait_until_ready() -> None:
@@ -125,7 +125,7 @@ class HarnessProcess(PipedProcess):
             raise HarnessStartupError(redact(f"harness not started: {why}; {cure}")) from None
 
     def last_words(self) -> str:
-        """Return the end of stderr as the end of a sentence, or ""."""
+        """Return the end of stderr as a continuation of an error message, or ""."""
         said = self.drain_stderr().strip()
         return f". It wrote:\n{said}" if said else ""
 
@@ -175,7 +175,7 @@ class HarnessProcess(PipedProcess):
             self._process.stdin.close()
 
     async def read_line(self, timeout_s: float | None = None) -> str | None:
-        """Read a line; return None after the timeout or at the end of output.
+        """Read a line; return None after `timeout_s` seconds or at the end of output.
 
         Raises:
             HarnessOutputTooLarge: The line is longer than `max_line_bytes`.
@@ -186,7 +186,7 @@ class HarnessProcess(PipedProcess):
             return None
 
     async def next_line(self) -> str:
-        """Read a line, without line ending.
+        """Read a line and return it without its line ending.
 
         Raises:
             HarnessNotRunningError: The process was not started.
@@ -210,7 +210,7 @@ class HarnessProcess(PipedProcess):
     async def _read(self, stdout: asyncio.StreamReader) -> bytes:
         """Read a line; return b"" at the end of output or after the process has ended.
 
-        A child process may still hold the output open then.
+        After the process has ended, a child process may still hold the output open.
         """
         reading = asyncio.ensure_future(stdout.readline())
         try:
@@ -223,7 +223,7 @@ class HarnessProcess(PipedProcess):
             reading.cancel()
 
     async def wait(self) -> int:
-        """Wait for the end of the process, after the end of output, and return the exit code.
+        """Wait for the end of the process and return the exit code; read the output first.
 
         Raises:
             HarnessNotRunningError: The process was not started.

@@ -36,15 +36,15 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 class ProcessAdapter(AgenticHarnessAdapter):
-    """A driver of a harness process, with placeholders in the command.
+    """A harness adapter that runs a process, with placeholders in its command.
 
     ``{mcp_url}``            URL of the environment's tools
-    ``{mcp_config}``         file with that URL: that of `mcp_config_path`, or a temporary file
+    ``{mcp_config}``         file with that URL: `mcp_config_path`, or a temporary file
     ``{model}``              `HarnessConfig.model`
     ``{working_directory}``  the working directory
 
-    The process also gets the URL as the environment variable OPENENV_MCP_URL. If the file of
-    `HarnessConfig.mcp_config_path` exists, its content is extended, and restored at the end.
+    The process also gets the URL in the environment variable OPENENV_MCP_URL. If the file
+    `HarnessConfig.mcp_config_path` exists, it is extended, and restored at the end.
     """
 
     def __init__(self, config: HarnessConfig) -> None:
@@ -76,8 +76,8 @@ class ProcessAdapter(AgenticHarnessAdapter):
         """Check the directory and write the MCP configuration.
 
         Raises:
-            HarnessStartupError: The file cannot be written, its content is no JSON object, or the
-                directory does not exist.
+            HarnessStartupError: The directory does not exist, or the MCP configuration file cannot
+                be written or holds something other than a JSON object.
         """
         self._check_directory(working_directory)
         self._directory = working_directory
@@ -122,7 +122,7 @@ class ProcessAdapter(AgenticHarnessAdapter):
     # ------------------------------------------------------------------ processes and turns
 
     def _commands(self) -> Sequence[str]:
-        """Return the parts of all commands that are run."""
+        """Return the parts of all commands that this adapter runs."""
         return self.config.command
 
     def _placeholders(self) -> dict[str, str]:
@@ -138,7 +138,7 @@ class ProcessAdapter(AgenticHarnessAdapter):
         return {**build_environment(self.config, os.environ), **announced}
 
     def _process(self, command: Sequence[str], **values: str) -> HarnessProcess:
-        """Make a process for a command, with placeholders replaced."""
+        """Create a process for a command, with placeholders replaced."""
         config = self.config
         return HarnessProcess(
             fill_placeholders(command, {**self._placeholders(), **values}),
@@ -183,7 +183,7 @@ def _merge(known: Any, ours: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fill_placeholders(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    """Replace the placeholders of a command; other braces stay."""
+    """Replace the placeholders of a command; other text in braces stays."""
     return [
         _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), part) for part in command
     ]
@@ -193,7 +193,7 @@ def parse_event(line: str) -> HarnessEvent:
     """Parse a line as an event.
 
     Raises:
-        HarnessOutputError: The line is no event.
+        HarnessOutputError: The line is not an event.
     """
     try:
         return HarnessEvent.model_validate(from_json(line))

@@ -1,9 +1,9 @@
 """`StdioHarnessAdapter`: a harness that runs for a whole episode and exchanges JSON lines.
 
-It reads a line for each turn, ``{"type": "message", "content": "..."}``, and writes a line for each
-event in the form of `HarnessEvent`: ``{"type": "text_output", "data": {"text": "..."}}``; the last
-event of a turn is ``{"type": "turn_complete", "data": {"response": "..."}}``, or ``error`` with a
-`message` if the turn failed. Its standard error is shown after a failure.
+For each turn the harness reads a line, ``{"type": "message", "content": "..."}``, and writes a line
+for each event in the form of `HarnessEvent`: ``{"type": "text_output", "data": {"text": "..."}}``.
+The last event of a turn is ``{"type": "turn_complete", "data": {"response": "..."}}``, or ``error``
+with a `message` if the turn failed. Error messages show the harness's standard error.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ENDS = (HarnessEventType.TURN_COMPLETE, HarnessEventType.ERROR)
 
 
 class StdioHarnessAdapter(ProcessAdapter):
-    """A driver of a harness that reads and writes lines on the standard streams.
+    """A harness adapter that reads and writes lines on the standard streams.
 
     Args:
         config: Configuration of the harness.
         ready_check: Called with each line of output after the start; returns whether the harness is
-            ready. These lines are no events. By default it is ready at once, and reads when it can.
+            ready. These lines are not events. Default: the harness counts as ready at once.
     """
 
     def __init__(

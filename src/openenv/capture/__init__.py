@@ -1,8 +1,8 @@
 """A proxy in front of a model that records agents' calls, with the exact tokens to train on.
 
 The agent is any program that calls a model through OpenAI's, Anthropic's or Google's API. It gets
-the proxy's address as its base URL, and a session id as its API key, which tells its calls from
-those of other agents.
+the proxy's address as its base URL, and a session id as its API key. The session id separates its
+calls from those of other agents.
 
 Below: `rollouts.harness` (training traces, sessions) and `agents` (the MCP bridge). Above: `cli`
 and trainers. Read `server.py` first (the path of a call), then `graph.py` (how calls form

@@ -1,4 +1,4 @@
-"""Responses to agents: errors in the form of the agent's API, and streams."""
+"""Responses to agents: errors in the format of the agent's API, and streams."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class AgentDisconnected(Exception):
 
 
 class EventResponse(Response):
-    """A stream of events that stops when the agent disconnects, even while no event comes.
+    """A stream of events that stops when the agent disconnects, even between two events.
 
     Args:
-        events: The events. The generator must have been started, so that it runs its cleanup.
+        events: The events. The generator must have been started, so that its cleanup code runs.
     """
 
     def __init__(self, events: AsyncGenerator[str, None]) -> None:
@@ -61,7 +61,7 @@ class EventResponse(Response):
 
 
 async def cancel_on_disconnect(request: Request, work: Awaitable[ResultT]) -> ResultT:
-    """Await work; cancel on a disconnect of the agent.
+    """Await `work`, and cancel it if the agent disconnects.
 
     Raises:
         AgentDisconnected: The agent disconnected first.
@@ -86,14 +86,14 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 def error_status(error: UpstreamError) -> int:
-    """Return the status for the agent after an upstream error."""
+    """Return the HTTP status that the agent gets after an upstream error."""
     if isinstance(error, UpstreamHTTPError):
         return error.status_code
     return 504 if isinstance(error, UpstreamTimeoutError) else 502
 
 
 def build_upstream_error(dialect: Dialect, error: UpstreamError) -> Response:
-    """Build the response for an upstream error, with the upstream's status, in the form of the
+    """Build the response for an upstream error, with the upstream's status, in the format of the
     agent's API.
     """
     status = error_status(error)

@@ -1,4 +1,4 @@
-"""A recorded model call: request to the upstream, answer, and record in the session."""
+"""A recorded model call: the request to the upstream, the answer and its record in the session."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAMPLING_KEYS = (
     "presence_penalty",
     "repetition_penalty",
 )
-# Parameters that constrain sampling, so that tokens are not from the model's own distribution.
+# Parameters that constrain sampling: the tokens then do not follow the model's own distribution.
 CONSTRAINING_KEYS = (
     "response_format",
     "structured_outputs",
@@ -43,11 +43,11 @@ class ModelCall:
 
     Attributes:
         session: The agent's session.
-        dialect: The API of the request.
+        dialect: The model API of the request.
         body: The body of the request.
         chat: The equivalent chat request, as sent to the upstream.
-        wished: Fields added to `chat` unless the upstream refuses them.
-        harness_session_id: The agent's own name for its session.
+        wished: Fields that are added to `chat` unless the upstream refuses them.
+        harness_session_id: The agent's own id for its session.
     """
 
     session: CaptureSession
@@ -84,7 +84,7 @@ class ModelCall:
                 self.wished["max_tokens"] = cap
 
     def record_answer(self, completion: Mapping[str, Any], answer_id: str | None = None) -> None:
-        """Record an answer: a node of the graph for each choice."""
+        """Record an answer, as one node of the graph for each choice."""
         session = self.session
         used = int((completion.get("usage") or {}).get("total_tokens") or 0)
         for number, choice in enumerate(completion.get("choices") or ()):
@@ -135,8 +135,8 @@ class ModelCall:
         )
 
     def _earlier(self, answer_id: str) -> list[dict[str, Any]]:
-        """Return the conversation up to an answer, without instructions, which belong to single
-        calls.
+        """Return the conversation up to an answer, without the instructions, which apply to single
+        calls only.
         """
         node_id, has_instructions = self.session.responses.get(answer_id, (None, False))
         if node_id is None:
@@ -148,7 +148,7 @@ class ModelCall:
 def build_budget_stop(model: str) -> dict[str, Any]:
     """Return the completion for an agent without remaining calls: a text that ends the episode.
 
-    No model wrote it, and it is not recorded.
+    The text does not come from a model and is not recorded.
     """
     message = {"role": "assistant", "content": BUDGET_STOP_MESSAGE}
     return {
@@ -162,7 +162,7 @@ def build_budget_stop(model: str) -> dict[str, Any]:
 
 
 def to_chunk(completion: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a completion to a single chunk of a stream."""
+    """Convert a completion to one chunk of a stream."""
     choices = [
         {"index": one["index"], "delta": one["message"], "finish_reason": one["finish_reason"]}
         for one in completion["choices"]

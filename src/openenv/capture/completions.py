@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["CompletionAssembler", "ChoiceTokens", "extract_tokens", "strip_capture"]
 
-# Rounding may turn a log-probability of 0 into a value just above.
+# Rounding may turn a log-probability of 0 into a slightly positive value.
 ROUNDING = 1e-6
 
 
@@ -21,7 +21,7 @@ class ChoiceTokens:
         prompt_ids: The prompt's tokens; empty if unknown.
         completion_ids: The completion's tokens; empty if unknown.
         logprobs: One log-probability in nats for each completion token; None if unknown.
-        lacking: The reason why the tokens cannot be trained on; None if they can.
+        lacking: The reason why the tokens cannot be used for training; None if they can.
     """
 
     prompt_ids: list[int] = field(default_factory=list)
@@ -33,9 +33,9 @@ class ChoiceTokens:
 def extract_tokens(completion: Mapping[str, Any], choice: Mapping[str, Any]) -> ChoiceTokens:
     """Extract the tokens of a choice.
 
-    Servers return them in several ways: ``prompt_token_ids`` and ``token_ids`` (vLLM, by
-    ``return_token_ids``), ``token_id:17`` in place of a token's text (vLLM, by
-    ``return_tokens_as_token_ids``), an ``id`` beside each log-probability (llama.cpp).
+    Servers return tokens in several ways: as ``prompt_token_ids`` and ``token_ids`` (vLLM with
+    ``return_token_ids``), as ``token_id:17`` in place of a token's text (vLLM with
+    ``return_tokens_as_token_ids``), or as an ``id`` beside each log-probability (llama.cpp).
     """
     prompt = _ids(choice.get("prompt_token_ids")) or _ids(completion.get("prompt_token_ids"))
     told = (choice.get("logprobs") or {}).get("content") or []
@@ -135,7 +135,7 @@ class CompletionAssembler:
                 choice["logprobs"]["content"].extend(told)
 
     def completion(self) -> dict[str, Any]:
-        """Return the chunks so far as a completion that was not streamed."""
+        """Return a completion of the chunks so far, as if it had not been streamed."""
         choices = [self._choices[index] for index in sorted(self._choices)]
         return {**self._head, "object": "chat.completion", "choices": choices}
 
@@ -168,7 +168,7 @@ def _add_call(calls: list[dict[str, Any]], part: Mapping[str, Any]) -> None:
 
 
 def strip_capture(body: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove from a completion or chunk what the agent did not ask for."""
+    """Remove token ids and log-probabilities that the agent did not request."""
     wants_ids = bool(asked.get("return_token_ids"))
 
     def strip_ids(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Detection of the API of a request by path, headers and body."""
+"""Detection of a request's model API from its path, headers and body."""
 
 from __future__ import annotations
 

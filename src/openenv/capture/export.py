@@ -3,8 +3,8 @@
     document = export_session(session)
     trace = to_training_trace(session.graph, document)
 
-A session can be trained on if its upstream returned tokens. Otherwise `retokenize` makes tokens
-from the text; these may differ from what the model sampled, and have no log-probabilities.
+A session can be used for training if its upstream returned tokens. Otherwise `retokenize` computes
+tokens from the text; these may differ from what the model sampled, and have no log-probabilities.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TOKENS_REMEDY = (
 
 
 class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that is used here."""
+    """The methods of a transformers tokenizer that this module uses."""
 
     def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
         """Render a conversation."""
@@ -54,17 +54,18 @@ class Tokenizer(Protocol):
 
 @dataclass
 class CapturedRollout:
-    """A token sequence of one or more calls, in the form that trainers take.
+    """A token sequence of one or more calls, in the format that trainers take.
 
     Attributes:
         prompt_ids: The tokens before the model's first token.
-        completion_ids: All later tokens: the model's and those it was given in between.
+        completion_ids: All later tokens: the model's, and those it was given in between.
         completion_mask: 1 for each completion token that the model wrote and that is trained on,
             else 0.
         logprobs: One value in nats for each completion token; 0.0 where the mask is 0. None if
             unknown.
-        node_ids: The calls.
-        is_retokenized: True if the tokens were made from text; the model may have sampled others.
+        node_ids: Ids of the calls.
+        is_retokenized: True if the tokens were computed from text; the model may have sampled
+            different tokens.
         metadata: Any other data.
     """
 
@@ -92,10 +93,10 @@ def export_session(
 
     Args:
         session: The session.
-        include_discarded: Also train on calls whose answers the agent dropped and asked for again.
+        include_discarded: Also train on calls whose answers the agent dropped and requested again.
         include_messages: Include the messages.
-        include_auxiliary: Also train on calls outside the agent's own work: if some conversations
-            have tools, those without (a title, a summary).
+        include_auxiliary: Also train on auxiliary calls: if some conversations have tools, those
+            without tools, such as calls for a title or a summary.
         capture_level: Use this level instead of the session's.
     """
     graph = session.graph
@@ -138,7 +139,7 @@ def export_session(
 
 
 def summarise(document: Mapping[str, Any]) -> str:
-    """Summarize a document in a line."""
+    """Summarize a document in one line."""
     stats = document["stats"]
     words = f"{stats['n_turns']} calls in {stats['n_roots']} conversations"
     if stats["n_failures"]:
@@ -201,7 +202,7 @@ def to_trace_entries(graph: RolloutGraph, document: Mapping[str, Any]) -> list[d
     """Return an entry for each call to train on, in order of request.
 
     Raises:
-        ValueError: The session cannot be trained on; the text gives the reason and the remedy.
+        ValueError: The session is not fit for training; the message gives reason and remedy.
     """
     return [
         {
@@ -228,7 +229,7 @@ def to_training_trace(graph: RolloutGraph, document: Mapping[str, Any]) -> Train
     """Return the calls to train on as a validated `TrainingTrace`.
 
     Raises:
-        ValueError: As for `to_trace_entries`, or there are no calls.
+        ValueError: The session is not fit for training, or no call can be trained on.
     """
     entries = to_trace_entries(graph, document)
     if not entries:
@@ -254,7 +255,7 @@ def to_turn_records(
     """Return prompt tokens, sampled tokens and log-probabilities of each call to train on.
 
     Raises:
-        ValueError: As for `to_trace_entries`.
+        ValueError: The session is not fit for training.
     """
     return [
         (list(node.prompt_ids), list(node.sampled_ids), list(node.sampled_logprobs or ()))
@@ -266,7 +267,7 @@ def to_rollouts(graph: RolloutGraph, document: Mapping[str, Any]) -> list[Captur
     """Return the sequences to train on. Each sampled token is trained on exactly once.
 
     Raises:
-        ValueError: As for `to_trace_entries`.
+        ValueError: The session is not fit for training.
     """
     _nodes_to_train(graph, document)
     return [
@@ -306,7 +307,7 @@ def to_verifiers(graph: RolloutGraph, document: Mapping[str, Any]) -> list[dict[
     ``prompt`` and ``completion`` are messages, ``tokens`` is a ``TrajectoryStepTokens``.
 
     Raises:
-        ValueError: As for `to_trace_entries`.
+        ValueError: The session is not fit for training.
     """
     return [
         {
@@ -335,7 +336,7 @@ def _nodes_to_train(graph: RolloutGraph, document: Mapping[str, Any]) -> list[Tu
     """Return the calls to train on, in order.
 
     Raises:
-        ValueError: The session cannot be trained on.
+        ValueError: The session is not fit for training.
     """
     if document["rollout_type"] != "train":
         raise ValueError(
@@ -365,20 +366,20 @@ def retokenize(
     chat_template: str | None = None,
     **template_options: Any,
 ) -> list[CapturedRollout]:
-    """Make a rollout for each answered call, with tokens made from the text.
+    """Create a rollout for each answered call, with tokens computed from the text.
 
-    The tokens are the tokenizer's for the conversation, not those the model sampled, and their
-    log-probabilities are unknown: fit for supervised learning, but not for algorithms that compare
-    probabilities.
+    The tokens are what the tokenizer yields for the conversation, not what the model sampled, and
+    have no log-probabilities. They are fit for supervised learning, but not for algorithms that
+    compare probabilities.
 
     Args:
         graph: The calls.
-        tokenizer: Tokenizer of the model to be trained; it needs a chat template.
+        tokenizer: Tokenizer of the model to train; must have a chat template.
         chat_template: A chat template to use instead of the tokenizer's.
-        template_options: Passed to the template.
+        template_options: Options passed to the template.
 
     Raises:
-        ValueError: The template does not append the answer to the question's tokens.
+        ValueError: With the template, the prompt's tokens are not a prefix of the whole call's.
     """
     rollouts = []
     for node in graph.nodes():
@@ -409,7 +410,7 @@ def render_call(
 
 
 def _to_template_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a message for templates, with arguments of calls as objects."""
+    """Convert a message for templates; the arguments of calls become objects."""
     told = {**message, "content": message.get("content") or ""}
     calls = []
     for call in message.get("tool_calls") or ():
@@ -428,14 +429,14 @@ def measure_retokenization_skew(
     chat_template: str | None = None,
     chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Compare tokens made from text with the sampled tokens.
+    """Compare tokens computed from text with the sampled tokens.
 
     Returns:
         ``turns`` and ``turns_skewed``, ``tokens`` (written by the model) and ``tokens_skewed``
         (those after the first difference), and ``skewed``, the ids of the calls that differ.
 
     Raises:
-        ValueError: As for `to_trace_entries`.
+        ValueError: The session is not fit for training.
     """
     options = {"chat_template": chat_template, **(chat_template_kwargs or {})}
     nodes = _nodes_to_train(graph, document)

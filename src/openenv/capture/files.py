@@ -1,11 +1,11 @@
 """Recording of calls in a JSON Lines file, immediately after each call.
 
-Tokens and messages that a call shares with its parent are not written again, so the file grows with
-new content only, and survives a crash.
+Tokens and messages that a call shares with its parent are not written again. The file therefore
+grows with new content only, and it survives a crash.
 
-What cannot be written, for example because the disk is full, is kept in memory and written with the
-next call. An agent's call fails only if more than `MAX_KEPT_BYTES` are waiting; that call is lost,
-and a call that continues it is written in full, as the first of a conversation.
+Calls that cannot be written, for example because the disk is full, are kept in memory and written
+with the next call. An agent's call fails only if more than `MAX_KEPT_BYTES` (256 MiB) are waiting.
+That call is lost; a call that continues it is written in full, as the first of a conversation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["CALLS", "Recorder", "read_sessions"]
 logger = logging.getLogger(__name__)
 
 CALLS = "calls.jsonl"
-MAX_KEPT_BYTES = 2**28  # waiting while the disk is full
+MAX_KEPT_BYTES = 2**28  # waiting in memory while the file cannot be written
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _OF_SESSION = ("created_at", "metadata", "capture_level", "purpose", "sampling")
 
@@ -38,8 +38,8 @@ class Recorder:
     """A callback that appends each call to a file in a directory.
 
     Args:
-        directory: The directory; created if missing. An existing file is continued, after removing
-            an incomplete last line.
+        directory: The directory; created if missing. An existing file is continued after an
+            incomplete last line has been removed.
 
     Raises:
         OSError: The file cannot be opened for writing.
@@ -56,7 +56,7 @@ class Recorder:
         self._lock = threading.Lock()
 
     def __call__(self, session: CaptureSession, made: TurnNode | FailedCall) -> None:
-        """Write a call, and calls that could not be written before.
+        """Write a call, together with calls that could not be written before.
 
         Raises:
             OSError: The calls cannot be written and too many are waiting; this call is lost.
@@ -88,7 +88,7 @@ class Recorder:
         """Write waiting calls and close the file.
 
         Raises:
-            OSError: The waiting calls cannot be written and are missing in the file.
+            OSError: The waiting calls cannot be written and are missing from the file.
         """
         with self._lock:
             if self._file < 0:
@@ -135,7 +135,7 @@ def read_sessions(directory: str | Path) -> list[CaptureSession]:
     An incomplete last line is left out.
 
     Raises:
-        FileNotFoundError: The directory has no such file.
+        FileNotFoundError: The directory has no ``calls.jsonl``.
         ValueError: A line is invalid; the message names it.
     """
     path = Path(directory) / CALLS

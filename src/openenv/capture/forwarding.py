@@ -1,6 +1,6 @@
 """Forwarding of Anthropic API calls to Anthropic's API, recorded as text.
 
-Anthropic's API returns no tokens, so these calls cannot be trained on, only evaluated and read.
+Anthropic's API returns no tokens. These calls can be evaluated and read, but not trained on.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ async def forward_call(
     Args:
         call: The call.
         client: The client of the upstream.
-        given: The headers of the request.
-        raw: The body of the request.
+        given: The headers of the agent's request.
+        raw: The body of the agent's request.
 
     Raises:
         UpstreamError: The upstream does not answer.

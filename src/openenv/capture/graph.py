@@ -1,7 +1,7 @@
 """The graph of a session's calls: which call continues which, with the tokens of each.
 
-A call continues another if its messages begin with the other's request and answer. So branches,
-retries, sub-agents and rewritten histories (compaction) are recognized without help from the agent:
+A call continues another if its messages begin with the other's request and answer. This recognizes
+branches, retries, sub-agents and rewritten histories (compaction) without help from the agent:
 
     a ── b ── c          a conversation
           └── d          a branch: d continues b too
@@ -12,8 +12,8 @@ Invariants:
 - Parents are found by messages (`fingerprints`), since agents resend text and not tokens; tokens
   decide only between several candidates, or if there are no messages.
 - A training sequence grows strictly: each call's prompt begins with all tokens of its parent. If
-  the chat template or the agent rendered the history in other tokens (`rerendered`), a new sequence
-  starts there, so that no token is trained on in a context that the model did not see.
+  the chat template or the agent rendered the history in different tokens (`rerendered`), a new
+  sequence starts there, so that no token is trained on in a context that the model did not see.
 - Each message and the shared prefix of each prompt are stored once, since agents resend their whole
   history with every call.
 """
@@ -35,7 +35,7 @@ __all__ = ["RolloutGraph", "TrainingSequence", "TurnNode", "common_prefix_len", 
 
 
 def common_prefix_len(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return the number of tokens with which both sequences begin."""
+    """Return the length of the longest common prefix of two token sequences."""
     shorter = min(len(a), len(b))
     if a[:shorter] == b[:shorter]:  # nearly always, and fast
         return shorter
@@ -51,23 +51,23 @@ class TurnNode:
         prompt_ids: The prompt's tokens; empty if the upstream does not return them.
         sampled_ids: The tokens that the model wrote.
         sampled_logprobs: The log-probability of each sampled token, in nats; None if unknown.
-        parent_id: The call that this call continues; None for the first call of a conversation.
+        parent_id: Id of the call that this call continues; None for the first of a conversation.
         index: Position among the calls of the session in order of request, from 0; negative until
             the call is in a graph.
         model: The upstream's name of the model.
         finish_reason: The reason why the model stopped (``stop``, ``length``, ``tool_calls``).
-        harness_session_id: The agent's own name for its session, if known.
-        system_digest: A digest of the system message.
+        harness_session_id: The agent's own id for its session, if known.
+        system_digest: A digest of the system message; None if there is none.
         n_tools: Number of tools that the model could call.
         request_messages: The request, as chat messages.
-        request_tools: The tools, in the form of chat completions.
+        request_tools: The tools, in the format of chat completions.
         sampling_params: The sampling parameters that were used.
-        requested_sampling_params: The sampling parameters that the agent asked for.
+        requested_sampling_params: The sampling parameters that the agent requested.
         response_message: The answer, as a chat message.
-        rerendered: True if the call continues its parent in words, but its prompt does not begin
+        rerendered: True if the call continues its parent's messages, but its prompt does not begin
             with the parent's tokens: the chat template or the agent rendered the history
             differently.
-        retry_of: An earlier call with the same request.
+        retry_of: Id of an earlier call with the same request; None if there is none.
         no_tokens: The reason why there are no reliable tokens; None if there are.
     """
 
@@ -107,8 +107,8 @@ class TurnNode:
         )
 
     def context_ids(self, parent: TurnNode | None) -> list[int]:
-        """Return the prompt tokens after the end of `parent`; all prompt tokens if they do not
-        match.
+        """Return the prompt tokens that follow the tokens of `parent`; all prompt tokens if the
+        prompt does not begin with those.
         """
         if parent is None or not _continues(self.prompt_ids, parent):
             return list(self.prompt_ids)
@@ -123,10 +123,10 @@ class TrainingSequence:
         input_ids: All tokens.
         loss_mask: 1 for each token that the model wrote and that no earlier sequence contains, else
             0.
-        logprobs: One value for each token; 0.0 for tokens that the model did not write.
-        node_ids: The calls, in order.
+        logprobs: One value for each token, in nats; 0.0 for tokens that the model did not write.
+        node_ids: Ids of the calls, in order.
         prompt_len: Number of tokens before the model's first token.
-        root_id: The first call of the conversation.
+        root_id: Id of the first call of the conversation.
         n_turns: Number of calls.
     """
 
@@ -157,10 +157,10 @@ class RolloutGraph:
         self._children: dict[str, list[str]] = {}
         self._by_end: dict[bytes, list[str]] = {}  # by the messages up to and including the answer
         self._by_request: dict[bytes, str] = {}  # by the messages and tools of the request
-        self._messages: dict[bytes, dict[str, Any]] = {}  # stored once, however often they are sent
+        self._messages: dict[bytes, dict[str, Any]] = {}  # each stored once, however often sent
 
     def add_turn(self, node: TurnNode) -> TurnNode:
-        """Add a call and find the parent, unless the call names a parent.
+        """Add a call and find its parent, unless the call already names one.
 
         Raises:
             ValueError: The id is taken, or the named parent does not exist.
@@ -200,7 +200,7 @@ class RolloutGraph:
         """Return a call by id.
 
         Raises:
-            KeyError: There is no such call.
+            KeyError: There is no call with this id.
         """
         return self._nodes[node_id]
 
@@ -228,16 +228,16 @@ class RolloutGraph:
         return path[::-1]
 
     def paths(self) -> Iterator[list[TurnNode]]:
-        """Iterate over the paths to all leaves."""
+        """Yield the path to each leaf."""
         for leaf in self.leaves():
             yield self.path_to(leaf.node_id)
 
     def forks(self) -> list[tuple[str, list[str]]]:
-        """Return the calls with several continuations, and the ids of these."""
+        """Return the ids of calls with several continuations, each with its continuations' ids."""
         return [(name, list(after)) for name, after in self._children.items() if len(after) > 1]
 
     def discarded_nodes(self) -> list[TurnNode]:
-        """Return the calls whose answers the agent dropped and asked for again."""
+        """Return the calls whose answers the agent dropped and requested again."""
         asked_again = {node.retry_of for node in self._nodes.values() if node.retry_of}
         groups: dict[str, list[TurnNode]] = {}
         for node in self.nodes():
@@ -252,18 +252,18 @@ class RolloutGraph:
     def sequence_for(self, leaf_id: str) -> TrainingSequence:
         """Return the token sequence that ends with a call.
 
-        It begins at the first call of the conversation, or where the history was last rendered in
-        other tokens: everything before is then only context.
+        The sequence begins at the first call of the conversation, or where the history was last
+        rendered in different tokens. Everything before that point is context only.
         """
         return self._sequence(self._exact_path(leaf_id), set())
 
     def sequences(self, *, without: Collection[str] = ()) -> list[TrainingSequence]:
         """Return a sequence for each call whose exact tokens no other call continues.
 
-        A call that several sequences share is trained on in the first only.
+        A call that several sequences share is trained on only in the first of them.
 
         Args:
-            without: Calls that no sequence may end with.
+            without: Ids of calls that no sequence may end with.
         """
         on_from = {node.parent_id for node in self._nodes.values() if not self._is_first(node)}
         left_out = {*on_from, *without}
@@ -302,7 +302,7 @@ class RolloutGraph:
             self._by_request[asked] = node.node_id
 
     def _share(self, node: TurnNode) -> None:
-        """Replace messages by equal messages of earlier calls, so that each is stored once."""
+        """Replace messages with equal messages of earlier calls, so that each is stored once."""
         shared = []
         for message in node.request_messages:
             key = _chain_digest(b"", json.dumps(message, sort_keys=True, default=str))
@@ -357,7 +357,7 @@ def _n_tokens(node: TurnNode) -> int:
 
 
 def _continues(prompt: Sequence[int], parent: TurnNode) -> bool:
-    """Return whether a prompt begins with all tokens of a call, and is longer."""
+    """Return whether a prompt begins with all tokens of a call and is longer."""
     read, end = len(parent.prompt_ids), _n_tokens(parent)
     return (
         0 < end < len(prompt)
@@ -373,7 +373,7 @@ def _continues(prompt: Sequence[int], parent: TurnNode) -> bool:
 def fingerprints(messages: Sequence[Mapping[str, Any]]) -> list[bytes]:
     """Return, for each message, a digest of the conversation up to that message.
 
-    Messages are equal if they have the same content: agents send answers back without empty fields,
+    Messages with the same content count as equal: agents send answers back without empty fields,
     with text in blocks, or with reformatted arguments of calls.
     """
     texts = map(_canonical_text, messages)

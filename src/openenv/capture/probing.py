@@ -1,4 +1,4 @@
-"""Checks whether a model's server returns what training needs."""
+"""Checks that a model's server returns the data that training needs."""
 
 from __future__ import annotations
 
@@ -38,21 +38,22 @@ class LLMReport:
     """The result of probing a model's server.
 
     Attributes:
-        ok: True if the server can be used at all.
-        llm_url: The address.
-        model: The model.
+        ok: True if the server answers requests to the model.
+        llm_url: Base URL of the API.
+        model: The model's name on the server.
         findings: Observations, as sentences.
         n_prompt_ids: Number of prompt tokens that the server returned.
         n_completion_ids: Number of completion tokens that the server returned.
         served_models: The models that the server lists.
-        capture_level: The level that the server supports: ``tokens``, ``logprobs``, ``text``; empty
-            if it does not answer.
+        capture_level: The level that the server supports: ``tokens``, ``logprobs`` or ``text``;
+            empty if it does not answer.
         reachable: True if the server answers.
         param_fixes: Request parameters that the server refused.
         tool_support: ``ok`` if the model calls a tool when told to, ``text`` if it answers in words
             instead, ``refused``, or empty if not checked.
-        logprobs_mode: ``processed`` if log-probabilities are those of the distribution that is
-            sampled from; ``raw`` if they are the model's own at temperature 1; else ``unknown``.
+        logprobs_mode: ``processed`` if log-probabilities are those of the sampled distribution;
+            ``raw`` if they are the model's own at temperature 1; ``unknown`` if neither; empty if
+            not checked.
     """
 
     ok: bool
@@ -75,7 +76,7 @@ class LLMReport:
 
     @property
     def rollout_type(self) -> str:
-        """Return ``train`` or ``eval``: the purpose that the server's answers allow."""
+        """Return ``train`` or ``eval``: the use that the server's answers allow."""
         return rollout_type_for("auto", self.capture_level)
 
     def summary(self) -> str:
@@ -105,9 +106,12 @@ def validate_llm(
         provider: ``openai`` or ``anthropic``, whose API returns text only.
         timeout: Time limit for each answer, in seconds.
         api_key: The API key.
-        auth_header: The header of the key.
+        auth_header: The HTTP header that carries the key.
         check_logprobs_mode: Check which log-probabilities the server returns.
         check_tools: Check whether the model calls tools.
+
+    Raises:
+        ValueError: `llm_url` is not a URL, or `provider` is unknown.
     """
     client = InferenceClient(
         llm_url,
@@ -134,8 +138,8 @@ def require_llm(
     """Probe a model's server and raise if it cannot be used.
 
     Raises:
-        RuntimeError: The model does not answer, or, with `require_tokens`, its server returns no
-            tokens to train on.
+        RuntimeError: The model does not answer. With `require_tokens` also: its server returns no
+            tokens for training.
     """
     report = validate_llm(
         llm_url,
@@ -244,7 +248,7 @@ async def _look_at_logprobs(client: InferenceClient, report: LLMReport) -> None:
     """Find out which log-probabilities the server returns.
 
     At half the temperature, the log-probabilities of two tokens are twice as far apart if they are
-    those of the distribution that is sampled from.
+    those of the distribution that the server samples from.
     """
     apart = []
     for temperature in (1.0, 0.5):
@@ -283,7 +287,7 @@ def _names(models: Mapping[str, Any]) -> list[str]:
 
 
 def _run(asking: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Run a coroutine on a thread without event loop, so that callers may have a running loop."""
+    """Run a coroutine in a new thread, so that callers may have a running event loop."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as threads:

@@ -1,4 +1,4 @@
-"""Agents that are separate programs: run in an environment and recorded by the proxy.
+"""Agents that are separate programs, run in an environment and recorded by the proxy.
 
     factory = ProgramSessionFactory(environment, server, ["mini", "--task", "{prompt}"])
     session = factory.create("Mend the test")
@@ -7,7 +7,7 @@
     reward = session.verify([]).env_reward
     session.close()
 
-TRL's `HarnessRolloutWorker` uses it in this way; `run_program` does so for `CLIHarnessAdapter`.
+TRL's `HarnessRolloutWorker` calls these methods; `run_program` calls them for `CLIHarnessAdapter`.
 """
 
 from __future__ import annotations
@@ -77,25 +77,25 @@ class AgentFailed(OpenEnvError, RuntimeError):
 class ProgramSession(ResourceSession):
     """An agent program at work in an environment.
 
-    The program is started immediately, in a process group of its own and, unless `cwd` is given, in
-    an empty directory. It finds the model through the environment variables of the common SDKs
+    The program starts immediately, in its own process group and, unless `cwd` is given, in an empty
+    directory. It finds the model through the environment variables of the common SDKs
     (``OPENAI_BASE_URL``, ``OPENAI_API_BASE``, ``OPENAI_API_KEY``, ``ANTHROPIC_BASE_URL``,
-    ``ANTHROPIC_API_KEY``, ``GOOGLE_GEMINI_BASE_URL``, ``GEMINI_API_KEY``), its task in
-    ``OPENENV_TASK``, and the environment's tools, if there are any, as an MCP server at
-    ``OPENENV_MCP_URL``.
+    ``ANTHROPIC_API_KEY``, ``GOOGLE_GEMINI_BASE_URL``, ``GEMINI_API_KEY``), the model's name in
+    ``OPENENV_MODEL``, its task in ``OPENENV_TASK``, and the environment's tools, if there are any,
+    as an MCP server at ``OPENENV_MCP_URL``.
 
     Args:
-        inner: The environment's session, which provides the task, the tools and the verdict. It is
-            closed together with this session.
-        server: The proxy.
-        command: The program and its arguments; ``{prompt}``, ``{base_url}``, ``{api_key}``,
+        inner: The environment's session, which provides the task, the tools and the verdict. This
+            session owns it and closes it.
+        server: The proxy; started if necessary.
+        command: The program and its arguments. ``{prompt}``, ``{base_url}``, ``{api_key}``,
             ``{mcp_url}`` and ``{model}`` are replaced.
         env: Further environment variables, with the same replacements.
         cwd: Working directory of the program.
         timeout_s: Time limit of the program in seconds; None for no limit.
         sampling: Sampling parameters that override the agent's; see `training_sampling`.
         max_model_calls: Maximum number of model calls; 0 for no limit.
-        metadata: Stored with the proxy's session.
+        metadata: Data to store with the proxy's session.
 
     Raises:
         AgentFailed: The program cannot be started.
@@ -153,7 +153,7 @@ class ProgramSession(ResourceSession):
         return self.inner.verify(transcript, final_state)
 
     def close(self) -> None:
-        """End the program with all its children, and close the environment's session."""
+        """End the program and all its children, and close the environment's session."""
         try:
             self._end()
             if self._bridge is not None:
@@ -170,7 +170,7 @@ class ProgramSession(ResourceSession):
         """Wait for the end of the program and return the exit status.
 
         Args:
-            timeout_s: Time limit in seconds; by default the session's.
+            timeout_s: Time limit in seconds. Default: the session's.
 
         Raises:
             TimeoutError: The program exceeded the limit and was ended; its calls so far are
@@ -200,19 +200,19 @@ class ProgramSession(ResourceSession):
         return bytes(self._output[-OUTPUT_BYTES:]).decode("utf-8", "replace")
 
     def fetch_proxy_trace(self) -> list[TraceEntry]:
-        """Return the model calls to train on.
+        """Return the model calls that can be trained on.
 
         Raises:
-            ValueError: The calls cannot be trained on.
+            ValueError: The session is not fit for training.
         """
         entries: list[Any] = to_trace_entries(self.captured.graph, export_session(self.captured))
         return entries
 
     def fetch_training_trace(self) -> TrainingTrace:
-        """Return the model calls to train on, validated.
+        """Return the model calls that can be trained on, as a validated trace.
 
         Raises:
-            ValueError: The calls cannot be trained on, or there are none.
+            ValueError: The session is not fit for training, or no call can be trained on.
         """
         return to_training_trace(self.captured.graph, export_session(self.captured))
 
@@ -227,7 +227,7 @@ class ProgramSession(ResourceSession):
             cwd = self._directory.name
         values = self._values()
         filled = fill_placeholders(command, values)
-        # Without keys by which the agent could reach a model past the proxy.
+        # Leave out keys by which the agent could reach a model without the proxy.
         inherited = without_keys(os.environ)
         variables = {
             **{name: value for name, value in inherited.items() if name not in _MODEL_KEYS},
@@ -280,7 +280,7 @@ class ProgramSession(ResourceSession):
         }
 
     def _end(self) -> None:
-        """End the program and the process group."""
+        """End the program and its process group."""
         process = self._process
         if process is None:
             return
@@ -298,12 +298,12 @@ class ProgramSession(ResourceSession):
 
 
 class ProgramSessionFactory(ResourceSessionFactory[ProgramSession]):
-    """A factory of sessions in which a program plays.
+    """A factory of sessions in which an agent program acts.
 
     Args:
         environment: Factory of the environment's sessions.
         server: The proxy; started with the first session.
-        command: The program; see `ProgramSession`.
+        command: The program and its arguments; see `ProgramSession`.
         options: Further options of `ProgramSession`.
     """
 
@@ -332,12 +332,12 @@ def run_program(
 ) -> HarnessRolloutResult:
     """Run a `ProgramSession` to the end, as the runner of a `CLIHarnessAdapter`.
 
-    The result has the calls of the agent's last conversation; calls of sub-agents and abandoned
+    The result holds the calls of the agent's last conversation. Calls of sub-agents and abandoned
     branches are only in the session's training trace. `limits` are not applied: pass
-    `max_model_calls` to the session.
+    `max_model_calls` to the session instead.
 
     Raises:
-        TypeError: The session is no `ProgramSession`.
+        TypeError: The session is not a `ProgramSession`.
         TimeoutError: The agent exceeded its time limit.
         AgentFailed: The agent never called the model.
     """
@@ -380,7 +380,7 @@ def _step(node: TurnNode) -> ModelStepResult:
 
 
 class _EnvironmentTools:
-    """The environment's tools for the MCP bridge, in MCP's form."""
+    """The environment's tools for the MCP bridge, in MCP's format."""
 
     def __init__(self, session: ProgramSession) -> None:
         self.session = session
@@ -400,7 +400,7 @@ class _EnvironmentTools:
         return await asyncio.to_thread(self._call_now, name, dict(arguments))
 
     def _call_now(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        with self.lock:  # an environment is stepped once at a time
+        with self.lock:  # only one step at a time in an environment
             try:
                 result = self.session.call_tool(name, arguments)
             except UnknownSessionTool as error:

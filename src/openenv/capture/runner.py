@@ -30,7 +30,7 @@ class CaptureServer:
         llm_url: Base URL of the upstream's API.
         model: The model's name on the upstream.
         port: The port; 0 for a free port, which `url` contains after `start`.
-        host: The address to listen on, which agents must be able to reach.
+        host: The address to listen on; agents must be able to reach it.
         options: Further options of `create_app`.
 
     Attributes:
@@ -38,7 +38,7 @@ class CaptureServer:
         inference: The client of the upstream.
 
     Raises:
-        ValueError: `llm_url` is no URL, or an option is invalid.
+        ValueError: `llm_url` is not a URL, or an option is invalid.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class CaptureServer:
         return f"http://{self.host}:{self.port}"
 
     def start(self, timeout_s: float = 30.0) -> None:
-        """Start listening; do nothing if already started.
+        """Start listening; do nothing if the server is already running.
 
         Raises:
             OSError: The port is taken.
-            TimeoutError: The server did not start in time.
+            TimeoutError: The server did not start within `timeout_s` seconds.
         """
         if self._thread is not None:
             return
@@ -84,7 +84,7 @@ class CaptureServer:
             raise TimeoutError(f"the proxy did not come up in {timeout_s:g} s")
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Stop the server and abandon running calls. Idempotent."""
+        """Stop the server and abandon running calls; wait up to `timeout_s` seconds. Idempotent."""
         thread, self._thread = self._thread, None
         if thread is None or self._server is None:
             return

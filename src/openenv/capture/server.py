@@ -4,9 +4,9 @@ agent  ── POST /v1/chat/completions (or responses, messages, :generateConten
        ◀─────────────────────────── the same API, streamed or not ─────────────────
 proxy  ── POST /v1/chat/completions, with logprobs and return_token_ids ──▶  upstream model
 
-Invariants: a call is recorded before the agent learns that its answer is complete, so that no agent
-acts on an unrecorded answer; a call that cannot be recorded is answered with an error. Work for an
-agent that disconnects is cancelled, including the upstream request.
+Invariants: A call is recorded before the agent learns that its answer is complete, so that no agent
+acts on an unrecorded answer. A call that cannot be recorded is answered with an error. If an agent
+disconnects, work for it is cancelled, including the upstream request.
 """
 
 from __future__ import annotations
@@ -85,30 +85,30 @@ def create_app(
 ) -> Starlette:
     """Create the proxy's application.
 
-    Its `state` has the `registry` of sessions and the `inference` client.
+    The application's `state` has the `registry` of sessions and the `inference` client.
 
     Args:
         llm_url: Base URL of the upstream's API, such as ``http://localhost:8000/v1``.
-        model: The model's name on the upstream; None to pass on the agent's name.
-        require_registered: Accept only keys of sessions made by ``POST /sessions``. Otherwise any
-            key opens a session with its first call.
+        model: The model's name on the upstream; None to pass on the name that the agent sends.
+        require_registered: Accept only keys of sessions created with ``POST /sessions``. If False,
+            any key opens a session with its first call.
         max_output_tokens: Maximum number of tokens of an answer; None for no limit.
         api_key: The upstream's key. Agents never see it.
         auth_header: The header in which the upstream expects the key.
         provider: ``openai`` for an OpenAI-compatible upstream, ``anthropic`` for Anthropic's API.
-        capture_level: ``tokens``, ``logprobs`` or ``text``: what to request from the upstream.
-        admin_key: The key required to make and read sessions. If None, anybody may make a session
-            and read one by id, but nobody may list them.
+        capture_level: What to request from the upstream: ``tokens``, ``logprobs`` or ``text``.
+        admin_key: The key required to create and read sessions. If None, anybody may create a
+            session and read one by id, but nobody may list them.
         max_model_calls: Maximum number of calls of a session; 0 for no limit.
         max_session_tokens: Maximum number of tokens read and written in a session; 0 for no limit.
         max_sessions: Maximum number of sessions at a time.
-        max_body_bytes: Maximum size of a request.
+        max_body_bytes: Maximum size of a request, in bytes.
         timeout_s: Time in seconds that the upstream may be silent.
         on_end: Called with each session that is deleted or still open when the proxy ends.
         on_call: Called with the session and each call that is answered or has failed.
 
     Raises:
-        ValueError: `llm_url` is no URL, or an option is invalid.
+        ValueError: `llm_url` is not a URL, or an option is invalid.
     """
     client = InferenceClient(
         llm_url,
@@ -161,7 +161,7 @@ class _AgentEndpoints:
     max_body_bytes: int
 
     async def models(self, request: Request) -> Response:
-        """List the models, for agents that ask first."""
+        """List the models, for agents that ask for the list first."""
         if self._session(request) is None:
             return _unknown_key(DIALECTS[detect(request.url.path, request.headers, {})])
         if self.client.served_model:
@@ -253,7 +253,7 @@ class _AgentEndpoints:
         return JSONResponse(answer)
 
     async def _stream(self, call: ModelCall) -> Response:
-        """Stream an answer, after the first chunk of the upstream has arrived."""
+        """Stream an answer, once the first chunk from the upstream has arrived."""
         async with contextlib.AsyncExitStack() as stack:
             chunks = await stack.enter_async_context(self.client.stream(call.chat, call.wished))
             first = await anext(chunks, None)
@@ -264,7 +264,7 @@ class _AgentEndpoints:
             return EventResponse(events)
 
     async def _count_tokens(self, body: dict[str, Any]) -> Response:
-        """Count tokens as vLLM does; other upstreams cannot."""
+        """Count tokens with vLLM's endpoint or Anthropic's; other upstreams answer 404."""
         dialect = DIALECTS[APIType.ANTHROPIC]
         try:
             if self.client.provider == "anthropic":
@@ -337,7 +337,7 @@ def _unknown_key(dialect: Dialect) -> Response:
 
 @dataclass(frozen=True)
 class _SessionEndpoints:
-    """The endpoints for making and reading sessions."""
+    """The endpoints for creating and reading sessions."""
 
     registry: SessionRegistry
     client: InferenceClient

@@ -31,12 +31,12 @@ __all__ = [
 
 _PURPOSES = ("auto", "train", "eval")
 _SESSION_ID = re.compile(r"[A-Za-z0-9._:\-]{1,128}")
-# Headers in which agents send the name of their own session.
+# Headers in which agents send their own session ids.
 _SESSION_HEADERS = ("x-session-id", "session_id", "x-claude-code-session-id", "x-session-affinity")
 
 
 class SessionLimitError(OpenEnvError, RuntimeError):
-    """A session beyond the maximum number."""
+    """An attempt to open more sessions than `max_sessions`."""
 
 
 @dataclass
@@ -47,11 +47,11 @@ class FailedCall:
         index: Position among the calls of the session.
         kind: ``refused`` (the proxy did not pass it on), ``upstream`` (an error of the upstream),
             ``broken`` (the upstream's stream broke off) or ``abandoned`` (the agent disconnected).
-        status: The status of the answer; None if the answer had begun or the agent had
+        status: The HTTP status of the answer; None if the answer had begun or the agent had
             disconnected.
-        message: What happened.
+        message: A description of the failure.
         request_messages: The messages of the request.
-        partial_message: The received part of the answer.
+        partial_message: The part of the answer that was received; None if there is none.
     """
 
     index: int
@@ -70,21 +70,21 @@ class CaptureSession:
     """The recorded calls and limits of an agent.
 
     Attributes:
-        session_id: The id. It is also the key if the session was made beforehand; otherwise a
-            digest of the key, since an agent may have sent a key that is secret elsewhere.
+        session_id: The id. If the session was created beforehand, the id is also its API key.
+            Otherwise it is a digest of the agent's key, which may be a secret elsewhere.
         created_at: Start time in seconds since 1970.
         graph: The answered calls.
         metadata: Data that the session was created with.
         findings: Noteworthy events, as sentences.
         last_turn_at: Time of the latest answer.
         upstream_errors: Number of calls that the upstream did not answer.
-        capture_level: ``tokens``, ``logprobs`` or ``text``; empty for the server's.
+        capture_level: ``tokens``, ``logprobs`` or ``text``; empty for the server's level.
         purpose: ``auto``, ``train`` or ``eval``.
         eval_sampling: Default sampling parameters for calls that have none.
         model_calls: Number of calls made.
         max_model_calls: Maximum number of calls; 0 for no limit.
         max_tokens: Maximum number of tokens read and written; 0 for no limit.
-        budget_stop_count: Number of calls that were told to stop because a limit was reached.
+        budget_stop_count: Number of calls answered with a stop, because a limit was reached.
         sampling: Sampling parameters that override the agent's, so that the data is sampled as the
             trainer assumes; see `training_sampling`.
         failures: The failed calls.
@@ -151,13 +151,13 @@ class SessionRegistry:
     """The sessions of a proxy by key. Thread-safe.
 
     Args:
-        require_registered: Accept only keys of sessions made with `create`; otherwise any key opens
-            a session with its first call.
+        require_registered: Accept only keys of sessions created with `create`. If False, any key
+            opens a session with its first call.
         max_sessions: Maximum number of sessions.
-        capture_level: Default for sessions.
-        max_model_calls: Default for sessions.
-        max_tokens: Default for sessions.
-        on_call: Called with each call that is answered or has failed.
+        capture_level: Default capture level of sessions.
+        max_model_calls: Default maximum number of calls of a session; 0 for no limit.
+        max_tokens: Default maximum number of tokens of a session; 0 for no limit.
+        on_call: Called with the session and each call that is answered or has failed.
     """
 
     require_registered: bool = True
@@ -184,18 +184,18 @@ class SessionRegistry:
         sampling: Mapping[str, Any] | None = None,
         **metadata: Any,
     ) -> CaptureSession:
-        """Make a session; its id is the key that its agent has to send.
+        """Create a session; the agent must send its id as the API key.
 
         Args:
-            session_id: The id; by default one that cannot be guessed.
-            capture_level: Level of this session; empty for the server's.
+            session_id: The id. Default: an id that cannot be guessed.
+            capture_level: Level of this session; empty for the server's level.
             purpose: ``train`` for a session that must have tokens, ``eval`` for one that is not
-                trained on, ``auto`` for what the capture level allows.
+                trained on, ``auto`` to decide by the capture level.
             eval_sampling: Default sampling parameters for calls that have none.
-            max_model_calls: Maximum number of calls; None for the server's limit, 0 for none.
-            max_tokens: Maximum number of tokens; None for the server's limit, 0 for none.
+            max_model_calls: Maximum number of calls; None for the server's limit, 0 for no limit.
+            max_tokens: Maximum number of tokens; None for the server's limit, 0 for no limit.
             sampling: Sampling parameters that override the agent's.
-            metadata: Stored with the session.
+            metadata: Data to store with the session.
 
         Raises:
             ValueError: The id is taken, or a value is invalid.
@@ -228,7 +228,7 @@ class SessionRegistry:
         return self._by_id.get(session_id or "")
 
     def resolve(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> CaptureSession | None:
-        """Return the session of a call by the key in the headers, or None.
+        """Return the session for the API key in a call's headers, or None.
 
         Raises:
             SessionLimitError: The key would open a session beyond the maximum number.
@@ -253,7 +253,7 @@ class SessionRegistry:
         return list(self._by_id.values())
 
     def delete(self, session_id: str) -> bool:
-        """Remove a session; return whether there was one."""
+        """Remove a session; return whether it existed."""
         with self._lock:
             session = self._by_id.pop(session_id, None)
             if session is not None:
@@ -279,7 +279,7 @@ class SessionRegistry:
         session = CaptureSession(session_id, key=key, on_call=self.on_call, **options)
         with self._lock:
             if session.session_id in self._by_id:
-                if session.session_id != session.key:  # made for the same key by another thread
+                if session.session_id != session.key:  # another thread opened it for the same key
                     return self._by_id[session.session_id]
                 raise ValueError(f"session_id={session.session_id!r}: the session exists")
             if len(self._by_id) >= self.max_sessions:
@@ -297,12 +297,12 @@ def rollout_type_for(purpose: str, capture_level: str) -> str:
 
 
 def clean_session_id(value: Any) -> str | None:
-    """Return a valid session id, or None for any other value."""
+    """Return the value if it is a valid session id, else None."""
     return value if isinstance(value, str) and _SESSION_ID.fullmatch(value) else None
 
 
 def extract_api_key(headers: Mapping[str, str]) -> str | None:
-    """Return the key of a call, from whichever header the API uses."""
+    """Return the API key of a call, from the header that its API uses, or None."""
     lower = {name.lower(): value for name, value in headers.items()}
     scheme, _, bearer = lower.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and bearer.strip():
@@ -312,7 +312,7 @@ def extract_api_key(headers: Mapping[str, str]) -> str | None:
 
 
 def extract_harness_session(headers: Mapping[str, str], body: Mapping[str, Any]) -> str | None:
-    """Return the agent's own name for its session, or None. An agent may have sub-agents."""
+    """Return the agent's own id for its session, or None; sub-agents may have different ids."""
     lower = {name.lower(): value for name, value in headers.items()}
     for name in _SESSION_HEADERS:
         if lower.get(name):

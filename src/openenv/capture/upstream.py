@@ -57,8 +57,8 @@ class UpstreamHTTPError(UpstreamError):
     """An error status from the upstream.
 
     Attributes:
-        status_code: The status.
-        body: The body: JSON, or text.
+        status_code: The HTTP status.
+        body: The body: a JSON object or text.
         retry_after: The ``Retry-After`` header, if any.
     """
 
@@ -93,7 +93,7 @@ class UpstreamTransportError(UpstreamError, ConnectionError):
 
 
 def auth_headers(api_key: str | None, header: str = "Authorization") -> dict[str, str]:
-    """Return the header of a key: as ``Bearer`` in Authorization, unchanged in any other."""
+    """Return the header for a key: ``Bearer`` in Authorization, the bare key in other headers."""
     if not api_key:
         return {}
     return {header: f"Bearer {api_key}" if header.lower() == "authorization" else api_key}
@@ -109,23 +109,23 @@ def openai_api_base(url: str) -> str:
 class InferenceClient:
     """A client of an upstream model.
 
-    If the upstream does not know a parameter that the proxy added (an error 400 that names it), the
-    request is repeated without; `refused` has these parameters. Parameters of the agent are never
-    dropped.
+    If the upstream answers 400 or 422 and names a parameter that the proxy added, the request is
+    repeated without that parameter. `refused` holds these parameters. The agent's own parameters
+    are never dropped.
 
     Args:
         base_url: Base URL of an OpenAI-compatible API (``http://localhost:8000/v1``), or
             Anthropic's.
         served_model: The model's name on the upstream; None to keep the agent's name.
         api_key: The API key.
-        auth_header: The header of the key.
+        auth_header: The HTTP header that carries the key.
         capture_level: What to request: ``tokens`` (with log-probabilities), ``logprobs``, or
             ``text``.
         provider: ``openai`` for an OpenAI-compatible API, ``anthropic`` for Anthropic's.
         timeout_s: Time in seconds that the upstream may be silent during an answer.
 
     Raises:
-        ValueError: `base_url` is no URL, or `capture_level` or `provider` is unknown.
+        ValueError: `base_url` is not a URL, or `capture_level` or `provider` is unknown.
     """
 
     def __init__(
@@ -163,10 +163,10 @@ class InferenceClient:
 
         Args:
             request: The agent's request.
-            wished: Fields to add unless the upstream refuses them.
+            wished: Fields to add, unless the upstream refuses them.
 
         Raises:
-            UpstreamError: There is no completion.
+            UpstreamError: The upstream did not return a completion.
         """
         asked = {**request, "stream": False}
         async with self._open_answer("/chat/completions", asked, wished or {}) as answer:
@@ -181,7 +181,8 @@ class InferenceClient:
         See `completion` for the arguments.
 
         Raises:
-            UpstreamError: There is no completion, or, inside the block, the stream broke off.
+            UpstreamError: The upstream did not return a completion, or, inside the block, the
+                stream broke off.
         """
         options = {**(request.get("stream_options") or {}), "include_usage": True}
         asked = {**request, "stream": True, "stream_options": options}
@@ -189,7 +190,7 @@ class InferenceClient:
             yield _chunks(answer)
 
     async def list_models(self) -> dict[str, Any]:
-        """Return the upstream's list of models, in the upstream's form.
+        """Return the upstream's list of models, in the upstream's format.
 
         Raises:
             UpstreamError: The upstream does not answer.
@@ -198,7 +199,7 @@ class InferenceClient:
             return parse_object(await read_body(answer))
 
     async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """POST to another path of the upstream's API and return the answer; ``/..`` leaves ``/v1``.
+        """POST to a path of the upstream's API and return the answer; ``/..`` leaves ``/v1``.
 
         Raises:
             UpstreamError: The upstream does not answer.
@@ -257,7 +258,7 @@ class InferenceClient:
         """Send a request, with further headers, and yield the answer.
 
         Raises:
-            UpstreamError: The answer is an error, or there is none.
+            UpstreamError: The upstream answered with an error, or not at all.
         """
         sent = {**self._headers, **(headers or {})}
         try:
@@ -294,7 +295,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
     """Parse a JSON object from the upstream.
 
     Raises:
-        UpstreamTransportError: The data is no JSON object.
+        UpstreamTransportError: The data is not a JSON object.
     """
     try:
         value = from_json(body)
@@ -310,10 +311,10 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 async def _chunks(answer: StreamedAnswer) -> AsyncIterator[list[dict[str, Any]]]:
-    """Yield lists of the chunks of a stream on arrival.
+    """Yield the chunks of a stream on arrival, in lists.
 
     Raises:
-        UpstreamTransportError: The answer is no stream, contains an error, or ended without
+        UpstreamTransportError: The answer is not a stream, contains an error, or ended without
             ``[DONE]``.
     """
     if "text/event-stream" not in answer.headers.get("content-type", ""):
@@ -334,7 +335,7 @@ async def _chunks(answer: StreamedAnswer) -> AsyncIterator[list[dict[str, Any]]]
 
 
 async def read_events(answer: StreamedAnswer) -> AsyncIterator[list[bytes]]:
-    """Yield lists of the data of server-sent events (WHATWG HTML, 9.2) on arrival.
+    """Yield the data of server-sent events (WHATWG HTML, 9.2) on arrival, in lists.
 
     Raises:
         UpstreamTransportError: An event is larger than `MAX_ANSWER_BYTES`.

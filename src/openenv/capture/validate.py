@@ -1,4 +1,4 @@
-"""Checks of captured calls before training."""
+"""Checks of captured calls before they are used for training."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Finding:
     """A result of a check.
 
     Attributes:
-        level: ``FATAL`` (cannot be trained on), ``WARN`` or ``INFO``.
+        level: ``FATAL`` (not fit for training), ``WARN`` or ``INFO``.
         code: The kind of finding.
-        detail: The observation, as text.
+        detail: A description, as text.
     """
 
     level: str
@@ -64,7 +64,7 @@ class Report:
         return not self.fatal
 
     def text(self) -> str:
-        """Return all findings, a line each."""
+        """Return all findings, one per line."""
         return "\n".join(map(str, self.findings))
 
 
@@ -107,7 +107,7 @@ def check_rollout(
 
 
 def check_sequence(sequence: TrainingSequence, *, min_trainable: int = 1) -> Report:
-    """Check whether a sequence can be trained on."""
+    """Check whether a sequence is fit for training, with at least `min_trainable` tokens."""
     report = Report()
     if not sequence.input_ids:
         report.add(FATAL, "no_tokens", "its tokens are unknown")

@@ -1,7 +1,7 @@
-"""Rollouts: episodes of many tasks, many samples of each, played by any policy and recorded.
+"""Rollouts: episodes of many tasks, with several samples each, played by any policy and recorded.
 
-Read ``engine.py`` first: the one way in which episodes are played. ``episodes.py`` has a policy
-play an episode, ``runs.py`` plays many, and ``episode_sessions.py`` serves the loops of others.
+Read ``engine.py`` first: every episode is played through it. ``episodes.py`` lets a policy play an
+episode, ``runs.py`` plays many, and ``episode_sessions.py`` serves loops that other libraries own.
 Above: evals, integrations, capture, validation and the command line. Below: the client, tasks and
 rewards.
 """

@@ -1,35 +1,34 @@
-"""Batches of rollouts for a trainer whose model replies to many at once on the trainer's thread.
+"""Batches of rollouts for a trainer whose model replies to many at once, on the trainer's thread.
 
 Design notes.
 
 Two threads. `BatchPlayer.play` runs on the trainer's thread and calls the model there. Everything
-that touches an environment runs on the loop that the sessions live on, in a `_RolloutBatch`: each
-rollout that waits for its environment is a task there. The model's thread only ever sees rollouts
-that wait for a reply, which no task touches meanwhile.
+that touches an environment runs on the event loop of the sessions, in a `_RolloutBatch`, where each
+rollout that waits for its environment is a task. The model's thread only sees rollouts that wait
+for a reply, and no task touches these meanwhile.
 
 No waves. A session whose episode is over takes the next start at once, and its reset runs while the
-model replies to the others. Starts are taken in their order, results and failures are told in that
-order; which session plays which start depends on the time that environments take.
+model replies to the others. Starts are taken in order, and results and failures are reported in
+that order. Which session plays which start depends on how long the environments take.
 
-When to ask the model. A call is taken to cost the same for few sequences as for many, as it nearly
-does on a GPU, so that a call per reply would starve it; but to wait for the slowest of them wastes
-it too. To go without some of the rollouts in play costs their share of a call: the seconds that a
-call takes, times those that are missing, divided by all. To wait costs the time until they are
-ready, which is known as far as resets and steps take as long as they did before; one that is
-overdue is taken to need as long again as it is late. The wait goes on while the cheapest thing to
-do is to wait for some of them. So a straggler holds up the others by its share of a call at most,
-those that act are waited for, resets are waited for where they are quick and many, and a model that
-replies faster than environments are reset is asked as they come.
+When to call the model. A call is assumed to cost the same for few sequences as for many, which is
+nearly true on a GPU. A call per reply would starve the GPU, but waiting for the slowest rollout
+wastes it too. Leaving out some of the rollouts in play costs their share of a call: the duration of
+a call, times the number left out, divided by the number in play. Waiting costs the time until they
+are ready, which is predicted from the durations of earlier resets and steps. An overdue rollout is
+assumed to need as much time again as it is late. The batch waits as long as waiting for some of the
+rollouts is the cheapest choice. Therefore a straggler delays the others by its share of a call at
+most, steps in progress are waited for, and so are resets if they are quick and many. A model that
+replies faster than environments reset is called with rollouts as they come.
 
-Once no more rollouts are to begin, no session is filled again, and a rollout that misses a call may
-end the batch a whole call later. So then all are waited for, unless that takes longer than a call.
+Once no more rollouts are to begin, sessions are not refilled, and a rollout that misses a call may
+end the batch a whole call later. Then all are waited for, unless that takes longer than a call.
 
-What was rejected: to wait for all of them (the resets of a batch of 512 took 50 of 59 seconds, in
-which the model had nothing to do); to ask as soon as one is ready, or once none has become ready
-for a while (the first call is then of few sequences, and the cohorts that come of it rarely meet
-again: with resets of 0.1 s and calls of 0.2 s that took 1.4 times as long as waves do); a fixed
-number of milliseconds (models reply within 10 ms or within a minute). `benchmarks/batches.py`
-compares.
+Rejected: waiting for all rollouts (the resets of a batch of 512 took 50 of 59 seconds, in which the
+model was idle); calling as soon as one rollout is ready, or once none has become ready for a while
+(the first call then has few sequences, and the resulting cohorts rarely merge again: with resets of
+0.1 s and calls of 0.2 s this took 1.4 times as long as waves); a fixed number of milliseconds
+(models reply within 10 ms or within a minute). `benchmarks/batches.py` compares the alternatives.
 """
 
 from __future__ import annotations
@@ -63,46 +62,46 @@ Generate = Callable[
     [list[list[int]]],
     tuple[Sequence[Sequence[int]], "Sequence[Sequence[float | None]] | None"],
 ]
-"""Gives the model's reply to each of several sequences of tokens, and the log-probabilities of the
-tokens of the reply, if the model tells them. It is called on the thread that calls
-`BatchPlayer.play`, while other rollouts are reset, and their texts encoded, on another one."""
+"""Returns the model's reply to each of several token sequences, and the log-probabilities of the
+replies' tokens (None if the model does not return them). It is called on the thread that calls
+`BatchPlayer.play`, while another thread resets other rollouts and encodes their texts."""
 
 Kind = Literal["reset", "step"]
 
-FIRST_CALL_S = 1.0  # what a call is taken to last before one was measured
-FLOOR_S = 0.002  # what one that is overdue is taken to need, at least
-TICK_S = 0.01  # how often it is thought over whether to wait on
-TOLD = 100  # failures that are told by name, at most
+FIRST_CALL_S = 1.0  # assumed duration of a call before one was measured
+FLOOR_S = 0.002  # minimum time that an unfinished reset or step is assumed to need
+TICK_S = 0.01  # how often the decision to wait is made again
+TOLD = 100  # maximum number of tasks whose failures are logged
 
 
 class BatchPlayer:
     """Plays batches of rollouts in sessions that are kept from batch to batch.
 
     Resets overlap with the model's replies: a session whose episode is over begins the next one at
-    once, and the model is asked for those that are ready, without waiting long for the others. The
-    notes at the top of the module say when.
+    once, and the model is called for the rollouts that are ready, without waiting long for the
+    others. The design notes at the top of the module describe when.
 
     Args:
-        environment: As `openenv.rollout` takes it.
+        environment: The environment to play in; see `openenv.rollout`.
         at_once: Maximum number of rollouts at the same time. Default: a whole batch.
         max_turns: Maximum number of replies in a rollout.
         unfinished: Reward of an episode that the model has not brought to an end.
-        retries: Further attempts at a reset whose failure may pass.
-        failures_in_a_row: After how many failed rollouts in a row `play` raises; None never.
-            Rollouts of one task alone never are too many, if their batch has others.
+        retries: Further attempts at a reset after a passing failure.
+        failures_in_a_row: Number of failed rollouts in a row after which `play` raises; None for
+            no limit. Failures of a single task never count as too many if the batch has others.
         shows: The fields of observations that the model is shown; see `EpisodeSessions.of`.
-        lockstep: Ask the model only once every rollout in play is ready for it. The same starts
-            then make the same calls, so that a model with a seed samples the same; otherwise which
-            rollouts share a call depends on the time that environments take.
+        lockstep: Call the model only once every rollout in play is ready. The same starts then lead
+            to the same calls, so that a model with a seed samples the same tokens. Otherwise the
+            rollouts that share a call depend on how long the environments take.
 
     Attributes:
         sessions: The sessions in which rollouts are played.
         meter: The costs of the environments.
 
     Raises:
-        OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
-        TypeError: `environment` is no environment.
-        ValueError: `at_once` is not positive; observations have no field of a name in `shows`.
+        OpenEnvError: The environment cannot be reached, or does not describe its actions.
+        TypeError: `environment` is not an environment.
+        ValueError: `at_once` is not positive, or `shows` names a field that observations lack.
     """
 
     def __init__(
@@ -142,28 +141,31 @@ class BatchPlayer:
     ) -> list[TokenRollout]:
         """Play a rollout from each start.
 
-        A rollout whose environment cannot be reset, or breaks off, has failed: it is counted, and
-        said once for each task, and the others go on. Only these end a batch at once: there is no
-        room for as many as are played at the same time; the environment ignores what a start
-        consists of; the template cannot render the messages. A server that has gone away fails one
-        rollout after the other, until `failures_in_a_row` is reached.
+        If an environment cannot be reset or breaks off, its rollout fails: the failure is counted
+        and logged once per task, and the other rollouts continue. These errors end a batch at once:
+        there is no room for the rollouts played at the same time, the environment ignores reset
+        arguments, the chat template cannot render the messages, or the first observation leaves no
+        room for a reply or cannot be shown as text. If a server has gone away, one rollout after
+        the other fails until `failures_in_a_row` is reached.
 
         Args:
             chat: The conversation format of the model.
             starts: The starts of the rollouts.
-            generate: Has the model reply; called on this thread.
+            generate: Returns the model's replies; called on this thread.
             max_tokens: Maximum number of tokens after a prompt.
-            max_context: Maximum number of tokens in all: the model's context length.
+            max_context: Maximum number of tokens, prompt included: the model's context length.
 
         Returns:
-            The rollouts, in the order of the starts. One whose environment has failed has no
-            reward.
+            The rollouts, in the order of the starts. A rollout has no reward if its environment has
+            failed.
 
         Raises:
-            CapacityError: There is not room for as many as are played at once. A server that tells
-                how many it holds is asked before the first of them begins.
+            CapacityError: There is no room for the rollouts played at the same time. If the server
+                reports how many sessions it holds, this is checked before the first rollout.
             EnvironmentsFailing: Too many rollouts in a row have failed.
-            OpenEnvError: The environment cannot be reset so.
+            TaskNotTaken: The environment ignores reset arguments.
+            TemplateError: The chat template cannot render the messages.
+            ValueError: The first observation leaves no room for a reply.
         """
         size = min(self._at_once or len(starts), len(starts))
         self.sessions.check_room(size)
@@ -195,7 +197,7 @@ class BatchPlayer:
         return batch.played()
 
     def close(self) -> None:
-        """Give back every session; a program that ends does so too."""
+        """Return every session; this also happens when the program ends."""
         background.run(self.sessions.aclose())
 
     def _note_end(self, rollout: TokenRollout, start: EpisodeStart, is_alone: bool) -> None:
@@ -229,7 +231,7 @@ class _Timing:
         self._typical_s[kind] = 0.8 * before + 0.2 * seconds
 
     def left_s(self, kind: Kind, elapsed_s: float) -> float:
-        """Return how long a reset or a step that goes on is taken to need yet."""
+        """Return the expected seconds until a running reset or step ends."""
         typical = self._typical_s.get(kind, 0.0)
         return max(typical - elapsed_s if elapsed_s < typical else elapsed_s - typical, FLOOR_S)
 
@@ -241,7 +243,7 @@ class _Timing:
         Args:
             lefts_s: Expected seconds until each rollout that is not ready becomes ready.
             ready: Number of rollouts that are ready.
-            is_last: No more rollouts are to begin.
+            is_last: True if no more rollouts are to begin.
         """
         if self.lockstep or not ready:
             return bool(lefts_s)
@@ -274,11 +276,11 @@ class _RolloutBatch:
         self._rollout = rollout
         self._note_end = note_end
         self._is_alone = len({one.task for one in starts}) == 1
-        self._numbers: dict[TokenRollout, int] = {}  # of those in play, which start they are of
+        self._numbers: dict[TokenRollout, int] = {}  # the start's number, by rollout in play
         self._sessions: dict[TokenRollout, EpisodeSession] = {}
         self._ready: list[TokenRollout] = []
         self._over: dict[int, TokenRollout] = {}
-        self._told = 0  # how many that are over were told of, in their order
+        self._told = 0  # number of ended rollouts reported so far, in order of the starts
         self._busy: dict[asyncio.Task[bool], tuple[TokenRollout, Kind, float]] = {}
         self._error: BaseException | None = None
         self._changed = asyncio.Event()  # something is ready, or nothing is busy
@@ -295,14 +297,14 @@ class _RolloutBatch:
         replies: Sequence[Sequence[int]],
         logprobs: Sequence[Sequence[float | None]] | None,
     ) -> list[TokenRollout]:
-        """Have rollouts act by their replies; return those that the model is to reply to next."""
+        """Let rollouts act by their replies; return those that the model replies to next."""
         of_each: Sequence[Sequence[float | None] | None] = logprobs or [None] * len(rollouts)
         for one, reply, its in zip(rollouts, replies, of_each, strict=True):
             self._work(one, "step", one.take(reply, its))
         return await self._worth_a_call()
 
     async def stop(self) -> None:
-        """End what still runs, where the batch was broken off."""
+        """Cancel resets and steps that still run after a batch was broken off."""
         self._left.clear()
         for task in self._busy:
             task.cancel()
@@ -312,7 +314,7 @@ class _RolloutBatch:
         """Return the rollouts in the order of their starts."""
         return [self._over[number] for number in range(len(self._starts))]
 
-    # ------------------------------------------------------------------ its rollouts
+    # ------------------------------------------------------------------ rollouts
 
     def _fill(self) -> None:
         while self._free and self._left:
@@ -335,7 +337,7 @@ class _RolloutBatch:
             except BaseException as error:
                 self._error = self._error or error
             else:
-                if one.failure is None:  # which may have been tried several times
+                if one.failure is None:  # a failed reset may include several attempts
                     self._timing.note(kind, time.monotonic() - began)
         if self._ready or self._error is not None or not self._busy:
             self._changed.set()
@@ -350,16 +352,16 @@ class _RolloutBatch:
         self._over[self._numbers.pop(one)] = one
         self._free.append(self._sessions.pop(one))
         self._fill()
-        # In the order of the starts: those that fail at once would else come in a row, before any
-        # that takes its time.
+        # Report in the order of the starts: otherwise failures that come at once would form a
+        # row, before any rollout that takes its time.
         while self._told in self._over:
             number, self._told = self._told, self._told + 1
             self._note_end(self._over[number], self._starts[number], self._is_alone)
 
-    # ------------------------------------------------------------------ when to ask the model
+    # ------------------------------------------------------------------ when to call the model
 
     async def _worth_a_call(self) -> list[TokenRollout]:
-        """Wait until a model call pays; return the rollouts of the call in the order of their
+        """Wait until a model call pays off; return the rollouts of the call in the order of their
         starts, or none if all are over.
         """
         while not self._ready and self._busy and self._error is None:

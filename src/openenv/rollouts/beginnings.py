@@ -1,8 +1,8 @@
 """Checks that the rollouts of a group begin alike.
 
-A trainer compares the rewards of a group's rollouts with each other. If they begin differently, it
-compares luck: a hand of two aces with a hand of two fives. What the environment shows first is the
-evidence, so it is compared between all episodes that were begun by the same arguments.
+A trainer compares the rewards of a group's rollouts with each other. If the rollouts begin
+differently, it compares luck: a hand of two aces with a hand of two fives. Therefore the first
+observations of all episodes that were begun with the same arguments are compared.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 
 from openenv.errors import OpenEnvError
 
-MOST = 4096  # groups that are remembered at once; the oldest is forgotten first
-MOST_CHARACTERS = 64 * 2**20  # of what they have shown; likewise
-SHOWN = 300  # characters of each of two beginnings that an error shows
+MOST = 4096  # maximum number of groups remembered; the oldest is forgotten first
+MOST_CHARACTERS = 64 * 2**20  # maximum size of their observations; the oldest goes first
+SHOWN = 300  # characters of each beginning that an error shows
 
 
 class UnequalBeginnings(OpenEnvError, RuntimeError):
-    """Two episodes that were begun by the same arguments have begun differently."""
+    """Two episodes that were reset with the same arguments have begun differently."""
 
 
 def digest_of(arguments: Mapping[str, Any]) -> str:
-    """Digest the arguments of a reset: equal arguments have equal digests in every process."""
+    """Return a digest of reset arguments; equal arguments have equal digests in every process."""
     written = json.dumps(arguments, sort_keys=True, default=repr)
     return hashlib.blake2b(written.encode(), digest_size=16).hexdigest()
 
@@ -35,6 +35,7 @@ class Beginnings:
     """The first observations of episodes, by the arguments of their resets.
 
     Args:
+        environment: The environment's name, for error messages.
         is_on: Compare beginnings.
     """
 
@@ -46,7 +47,7 @@ class Beginnings:
         self._characters = 0  # of the values of `_seen`
 
     def forget(self) -> None:
-        """Begin a new batch: forget the first observations of earlier episodes."""
+        """Forget the first observations of earlier episodes, at the beginning of a new batch."""
         with self._lock:
             self._seen.clear()
             self._characters = 0
@@ -55,10 +56,11 @@ class Beginnings:
         """Note the first observation of an episode, and compare it with earlier episodes.
 
         Args:
-            arguments: The digest of the arguments that it was begun with; see `digest_of`.
+            arguments: Digest of the reset's arguments; see `digest_of`.
+            shown: The first observation, as the agent sees it.
 
         Raises:
-            UnequalBeginnings: An episode of the same arguments has begun differently.
+            UnequalBeginnings: An earlier episode with the same arguments has begun differently.
         """
         if not self.is_on:
             return

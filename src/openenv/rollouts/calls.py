@@ -1,4 +1,4 @@
-"""Calling code of users that may be plain or a coroutine, quick or slow, from an event loop."""
+"""Calls of user code from an event loop: plain or coroutine functions, quick or slow."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 
 class UserCodeCaller:
-    """Calls functions of users, plain or coroutine functions, without blocking the event loop.
+    """Calls users' functions, plain or coroutine functions, without blocking the event loop.
 
-    Those that are plain are called in a thread, each time: they may block, and may wait for a
-    synchronous client, which on the loop that it lives on would never be answered.
+    A plain function is always called in a thread, since it may block. It may also wait for a
+    synchronous client, which would deadlock on the client's own event loop.
 
     Args:
-        threads: How many plain calls there may be at once; with one, they come one after the other.
+        threads: Maximum number of plain calls at once; with 1, they run one after the other.
     """
 
     def __init__(self, threads: int = 64) -> None:
@@ -33,17 +33,17 @@ class UserCodeCaller:
         def call() -> Any:
             try:
                 return function(*arguments, **named)
-            except StopIteration as error:  # which no future can carry
+            except StopIteration as error:  # a future cannot carry this exception
                 raise RuntimeError("StopIteration") from error
 
         found = await asyncio.get_running_loop().run_in_executor(self._pool, call)
         return await found if isawaitable(found) else found
 
     def close(self, *, wait: bool = False) -> None:
-        """End the threads once the calls in them have returned; the caller can be used again.
+        """End the threads once their calls have returned; the caller can be used again.
 
         Args:
-            wait: Wait for these calls. Those that have not begun are dropped.
+            wait: Wait for running calls. Calls that have not begun are dropped in any case.
         """
         if self._pool is not None:
             self._pool.shutdown(wait=wait, cancel_futures=True)

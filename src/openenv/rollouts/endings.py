@@ -1,23 +1,23 @@
 """Responsibility for rollouts without a reward: the policy's, or everything else's.
 
-A rollout that nobody could score says nothing of the policy, and is left out. One that the policy
-did not bring to an end is different: a policy that gives up on what is hard, and is judged by the
-rest, looks better than one that tries. So these are told apart, by what the record holds:
+An unscored rollout says nothing about the policy, and is left out. A rollout that the policy did
+not bring to an end is different: if such rollouts were left out, a policy that gives up on hard
+tasks would look better than one that tries. The record tells which kind a rollout is:
 
-| how it ended, without a reward | whose end it is |
+| how it ended, without a reward | who is responsible |
 | --- | --- |
-| `stopped`: the policy had nothing more to do | the policy's |
-| `limit`: its steps, tokens or time ran out, or its replies were no actions | the policy's |
-| `limit` of the wall clock, while the environment was being reset | the environment's |
-| `truncated`: the environment's own limit of an episode | the policy's |
-| `done` | the environment's |
-| `failed`: the policy raised, or its action was refused and it takes no refusals | the policy's |
-| `failed`: a session, a server, a model's API was lost, late, full or down | the environment's |
-| `failed` in any other way: the reset or a step raised, the scorer failed | the environment's |
-| any of these, and a grader says why it could not score it | the environment's |
+| `stopped`: the policy had nothing more to do | the policy |
+| `limit`: its steps, tokens or time ran out, or its replies were no actions | the policy |
+| `limit` of the wall clock, while the environment was being reset | the environment |
+| `truncated`: the environment's own limit of an episode | the policy |
+| `done` | the environment |
+| `failed`: the policy raised, or its action was refused and it takes no refusals | the policy |
+| `failed`: a session, a server or a model's API was lost, late, full or down | the environment |
+| `failed` in any other way: the reset or a step raised, the scorer failed | the environment |
+| any of these, and a grader gives the reason why it could not score | the environment |
 
-The wall clock counts as the policy's from the first turn on, also where a step of the environment
-took most of it: the policy chose that step.
+From the first turn on, the policy is responsible for the wall clock, even if a step of the
+environment took most of the time: the policy chose that step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOTHING_TO_SAY = "the scorer had nothing to say"
 STOPPED = "the policy ended it before it was scored"
 LIMIT = "its limit of {} ended it before it was scored"
 
-# Where these are all that is said of it, no grader has failed.
+# With one of these reasons, no grader has failed.
 SILENT = frozenset({None, NO_REWARD, NO_SCORE, NOTHING_TO_SAY, STOPPED})
 
 

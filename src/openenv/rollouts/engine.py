@@ -3,30 +3,29 @@
 Design notes.
 
 One way into an environment. `LiveEpisode` is the only code of rollouts, evaluation, collecting and
-the trainers' integrations that calls a client's `reset` and `step`; views of other libraries
-(`GymnasiumEnv`, `StepEnvSessionAdapter`) drive the client of their user. What is above it decides
+the trainers' integrations that calls a client's `reset` and `step`. Views of other libraries
+(`GymnasiumEnv`, `StepEnvSessionAdapter`) drive the client of their user. The layers above decide
 what to do next, and when to try again:
 
     LiveEpisode                        reset, step, deadline, rate limits, worth
       play(session, policy)            a policy decides on each step; a `Rollout` is the record
         RolloutRunner                  many episodes, several attempts, one file
-          collect, play_and_evaluate   what is made of the rollouts
+          collect, play_and_evaluate   datasets and evaluations from rollouts
       EpisodeSession                   an agent acts by tools and replies; sessions are replaced
         TokenRollout, BatchPlayer      replies are tokens: Lightning, TRL, Oumi, verl, torchforge
         EnvironmentSession             a harness calls tools
         loops that others own          TRL, SkyRL, NeMo Gym, verifiers, ART, Inspect AI
 
-A harness plays in sessions of its own (`ResourceSession`, which users implement, in threads). A
+A harness plays in its own sessions (`ResourceSession`, which users implement, in threads). A
 `CollectRunner` is a `RolloutRunner` whose source of episodes is such a harness.
 
 Invariants. A `LiveEpisode` is used from one event loop, the one on which its client lives, and by
 one task at a time. A step that was cancelled or that failed leaves the episode in an unknown state:
-the holder of the session closes it, and no episode goes on in another session. A call that was
-refused for its rate has changed nothing, so it is made again here; no other call is.
+the holder of the session closes it, and no episode continues in another session. A call that was
+refused because of a rate limit has changed nothing, so it is made again here; no other call is.
 
-The clock. A `Deadline` runs from the reset on. The environment is told what is left of it with each
-step (`timeout_s`), and the call itself is given up `SLACK_S` later, for a server that does not
-answer.
+The clock. A `Deadline` runs from the reset on. Each step tells the environment the time left
+(`timeout_s`). If the server does not answer, the call is given up `SLACK_S` after the deadline.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ from openenv.types import StepResult
 Client = EnvClient[Any, Any, Any]
 Call = Callable[[], Awaitable[Any]]
 
-MAX_RATE_WAITS = 8  # in a row, until a rate limit counts as a failure
+MAX_RATE_WAITS = 8  # in a row; the next rate limit counts as a failure
 SLACK_S = 5.0  # how late an answer may be before the call is given up here
 TICK_S = 0.002  # how early a timer may fire on a loop that counts milliseconds (libuv)
 
 
 class LimitReached(Exception):
-    """A limit has ended the episode: an outcome, and no failure."""
+    """A limit has ended the episode; this is an outcome, not a failure."""
 
     def __init__(self, limit: Limit) -> None:
         self.limit: Limit = limit
@@ -89,8 +88,8 @@ class LiveEpisode:
     """An episode in an open session.
 
     Args:
-        client: The session. An episode that is under way there is abandoned by `reset`.
-        deadline: When the episode ends at the latest; by default never.
+        client: The session. `reset` abandons an episode that is running there.
+        deadline: The deadline of the episode; None for no deadline.
         on_pressure: Called with the reason each time the server asks for fewer requests.
 
     Attributes:
@@ -142,10 +141,10 @@ class LiveEpisode:
 
         Args:
             may_ignore: Arguments of the reset that the environment may ignore.
-            of: The name of what is asked for, for the error.
+            of: What was requested, such as ``this episode``, for the error message.
 
         Raises:
-            TaskNotTaken: The environment has ignored another argument.
+            TaskNotTaken: The environment has ignored any other argument.
         """
         assert self.first is not None
         if lost := ignored_arguments(self.first) - set(may_ignore):
@@ -153,9 +152,10 @@ class LiveEpisode:
             raise TaskNotTaken(f"the environment's reset takes no {named}, of which {of} consists")
 
     async def step(self, action: Any) -> StepResult[Any]:
-        """Carry out an action.
+        """Carry out an action and return the result.
 
         Raises:
+            LimitReached: The deadline has passed.
             OpenEnvError: The environment has refused the action, or has failed; see
                 `openenv.errors.refusal`.
         """
@@ -164,10 +164,11 @@ class LiveEpisode:
         return result
 
     def score(self, credit: Credit, *, is_over: bool | None = None) -> Score:
-        """Return the score of the episode by the environment's declaration.
+        """Return the score of the episode, by the environment's declaration of rewards.
 
         Args:
-            is_over: Whether the episode came to its end; by default as the environment says.
+            credit: Assigns the episode's reward to steps if nothing else does.
+            is_over: True if the episode came to its end. Default: as the environment says.
         """
         spec = self.spec or RewardSpec("per_step")
         is_over = self.is_over if is_over is None else is_over
@@ -180,7 +181,7 @@ class LiveEpisode:
         return self.client.step(action, timeout_s=max(0.0, left))
 
     async def _timed(self, call: Call) -> StepResult[Any]:
-        """Make a call before the deadline, and add up the time spent."""
+        """Make a call before the deadline, and add its duration to `environment_s`."""
         began = time.perf_counter()
         try:
             found = await self._unhurried(call)
@@ -198,7 +199,7 @@ class LiveEpisode:
         return found
 
     async def _unhurried(self, call: Call) -> Any:
-        """Make a call; wait as long as the server asks, several times, if the rate is too high."""
+        """Make a call; if the rate is too high, wait as long as the server asks and repeat it."""
         waits = 0
         while True:
             left = self.deadline.left_s
@@ -224,8 +225,8 @@ class LiveEpisode:
 def reset_arguments(task: Task, is_scored_there: bool) -> dict[str, Any]:
     """Return the arguments with which an environment is reset for a task.
 
-    They are the task's `reset`. The task as a whole is given beside, as `task`, if the environment
-    has to know its files, its state, or the criteria that it scores by.
+    These are the task's `reset`. If the environment needs the task's files, its state or the
+    criteria that it scores by, the whole task is added as the argument `task`.
     """
     arguments = dict(task.reset)
     if task.files or task.state or (task.criteria and is_scored_there):
@@ -242,20 +243,23 @@ def ignorable_arguments(task: Task | None) -> set[str]:
 
 
 def ignored_arguments(first: StepResult[Any]) -> set[str]:
-    """Return the arguments of a reset that had no meaning to the environment."""
+    """Return the arguments of a reset that the environment did not use."""
     return set((first.metadata or {}).get(IGNORED_ARGUMENTS, ()))
 
 
-# ------------------------------------------------------------------ worth
+# ------------------------------------------------------------------ scores
 
 
 def episode_score(
     spec: RewardSpec, results: Sequence[StepResult[Any]], credit: Credit, *, is_over: bool
 ) -> Score:
-    """Return the score of an episode by the environment's rewards, with the share of each step.
+    """Return the score of an episode from the environment's rewards, with the share of each step.
 
     Args:
-        is_over: Whether the episode came to its end: before that, a terminal reward is unknown.
+        spec: The environment's declaration of rewards.
+        results: The results of the steps.
+        credit: Assigns the episode's reward to steps if nothing else does.
+        is_over: True if the episode came to its end; before that, a terminal reward is unknown.
     """
     rewards = [finite_reward(one.reward) for one in results]
     unscored = [

@@ -1,7 +1,7 @@
 """Episodes for loops that others own: a trainer's, an evaluator's, an agent's.
 
-`openenv.rollout` runs the loop of an episode itself. Trainers mostly run their own: they begin an
-episode, hand over the calls of tools that their model makes, and ask at the end what it was worth.
+`openenv.rollout` runs the loop of an episode itself. Most trainers run their own loop: they begin
+an episode, pass on the tool calls of their model, and request the reward at the end.
 
     sessions = await EpisodeSessions.of("blackjack")
     session = await sessions.take()
@@ -59,15 +59,15 @@ __all__ = [
 Client = EnvClient[Any, Any, Any]
 
 Unfinished = float | Literal["earned", "known"] | None
-"""What an episode is worth that did not come to its end:
+"""The reward of an episode that did not come to its end:
 
-- ``earned``: its reward by then, and what the environment declares that giving up costs
-  (`RewardSpec.unfinished`); where it has none, the lowest reward that the environment declares, at
-  most 0. So giving up pays no more than losing. Where no range of rewards is declared, nothing that
-  is known: 0 may be more than losing pays.
-- ``known``: its reward by then; where it has none, nothing that is known.
-- a number: that reward, instead of what the episode has earned.
-- None: nothing that is known; a trainer leaves it out.
+- ``earned``: the reward so far, plus the declared cost of giving up (`RewardSpec.unfinished`). If
+  there is no reward so far: the lowest reward that the environment declares, at most 0, so that
+  giving up pays no more than losing. If no range is declared, the episode is unscored, since 0 may
+  be more than losing pays.
+- ``known``: the reward so far; the episode is unscored if there is none.
+- a number: this reward, instead of the reward so far.
+- None: the episode is unscored, and a trainer leaves it out.
 """
 
 OVER = "the episode is over"
@@ -85,11 +85,11 @@ CURE = (
     "declare SUPPORTS_CONCURRENT_SESSIONS = True), use an EnvPool of that size, or play fewer "
     "rollouts at once"
 )
-PATIENCE_S = 1.0  # a full server that has answered later has a queue, and has waited for a place
+PATIENCE_S = 1.0  # a full server that answers later than this has a queue and waited in it
 
 
 class NoActiveEpisode(OpenEnvError, RuntimeError):
-    """No episode is under way: none was begun, or the last has broken off."""
+    """No episode is running: none was begun, or the last one has broken off."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,12 @@ class ActionOutcome:
 
     Attributes:
         text: The text that the agent is shown.
-        result: The step, of several the last; None where nothing was carried out.
-        is_over: The episode is over.
-        texts: The text for each call of a reply; `text` has all of them.
-        pictures: The pictures that the agent is shown, as `ObservationView` has them; none unless
-            the sessions show pictures.
+        result: The result of the step, of the last one if there were several; None if no action was
+            carried out.
+        is_over: True if the episode is over.
+        texts: The text for each call of a reply; `text` joins them.
+        pictures: The pictures that the agent is shown, as in `ObservationView`; empty unless the
+            sessions show pictures.
     """
 
     text: str
@@ -113,7 +114,7 @@ class ActionOutcome:
 
     @property
     def is_refused(self) -> bool:
-        """True if the action could not be carried out; the episode goes on unchanged."""
+        """True if no action was carried out; the episode is unchanged."""
         return self.result is None
 
 
@@ -122,9 +123,9 @@ class EpisodeStart:
     """The messages and reset arguments with which an episode begins.
 
     Attributes:
-        messages: What the model is told before the environment shows anything.
+        messages: Messages to the model that precede the first observation.
         arguments: Arguments of the environment's reset.
-        may_ignore: Those of the arguments that the environment may ignore, beside the seed.
+        may_ignore: Arguments that the environment may ignore, in addition to the seed.
     """
 
     messages: Sequence[Mapping[str, Any]] = ()
@@ -138,8 +139,8 @@ class EpisodeStart:
         """Return the start of a task's episode.
 
         Args:
-            task: The task; its prompt follows the messages, and its arguments take precedence.
-            messages: What the model is told before the task.
+            task: The task. Its prompt follows `messages`, and its reset arguments take precedence.
+            messages: Messages to the model before the task.
             arguments: Further arguments of the reset; those that are None are left out.
         """
         given = {name: value for name, value in arguments.items() if value is not None}
@@ -153,21 +154,21 @@ class EpisodeStart:
 
     @property
     def task(self) -> str:
-        """A key that tells the start from others: the arguments of the reset, as JSON."""
+        """The arguments of the reset as JSON, a key that identifies the start."""
         return json.dumps(self.arguments, sort_keys=True, default=repr)
 
 
 class EpisodeSessions:
-    """Sessions in one environment. Made by `of`.
+    """Sessions in one environment, created by `of`.
 
     Attributes:
         name: The environment's name.
-        interface: The environment's tools, and what agents may see.
+        interface: The environment's tools, and the fields that agents may see.
         meter: The counts of all sessions together.
-        shows: The fields of observations that are shown to the one who acts; None is all.
-        shows_pictures: Pictures are shown too; where they are not, one in an observation is an
-            error.
-        beginnings: What episodes with a seed have shown first, which are compared.
+        shows: The fields of observations that the agent is shown; None for all.
+        shows_pictures: True if pictures are shown too. If False, an observation with a picture is
+            an error.
+        beginnings: The first observations of episodes with a seed, which are compared.
     """
 
     def __init__(
@@ -203,27 +204,26 @@ class EpisodeSessions:
         shows_pictures: bool = False,
         equal_beginnings: bool = False,
     ) -> EpisodeSessions:
-        """Find out how an agent acts in an environment; sessions live on the running loop.
+        """Look up the interface of an environment; sessions live on the running event loop.
 
         Args:
-            environment: As `openenv.rollout` takes it: an address, the name of an environment that
-                is installed or what else `openenv serve` takes, an environment class, a client or
-                a function that makes one, an ASGI application, an `EnvPool`.
-            retries: How often a reset is tried again whose failure may pass, each time in a new
-                session.
-            meter: The meter that counts; by default a new meter.
-            shows: The fields of its observations that the one who acts is shown, in this order: a
-                board's text, say, and not its numbers too. Default: all that are public.
-            shows_pictures: Pass pictures on, as `ActionOutcome.pictures`. Otherwise an observation
-                with a picture raises `NotSupported`, since a text cannot show it.
-            equal_beginnings: An episode that is reset with a seed, and begins otherwise than one
-                before that was reset with the same arguments, cannot begin: `UnequalBeginnings`.
+            environment: The environment, as for `openenv.rollout`: an address, the name of an
+                installed environment or another target of `openenv serve`, an environment class, a
+                client or a function that makes one, an ASGI application, or an `EnvPool`.
+            retries: Further attempts at a reset after a passing failure, each in a new session.
+            meter: The meter that counts. Default: a new meter.
+            shows: The fields of observations that the agent is shown, in this order: for example a
+                board's text without its numbers. Default: all public fields.
+            shows_pictures: Pass pictures on, as `ActionOutcome.pictures`. If False, an observation
+                with a picture raises `NotSupported`, since text cannot show it.
+            equal_beginnings: Raise `UnequalBeginnings` if two episodes that were reset with the
+                same arguments, including a seed, begin differently.
 
         Raises:
-            NotSupported: Nobody tells how one acts in it.
+            NotSupported: The environment does not describe its actions.
             OpenEnvError: The environment cannot be reached.
-            TypeError: `environment` is no environment, or `shows` is a text.
-            ValueError: Its observations have no field of a name in `shows`.
+            TypeError: `environment` is not an environment, or `shows` is a string.
+            ValueError: `shows` names a field that observations do not have.
         """
         if isinstance(shows, str):
             raise TypeError(f"shows={shows!r}; expected a list of names, as [{shows!r}]")
@@ -248,7 +248,7 @@ class EpisodeSessions:
         )
 
     async def take(self) -> EpisodeSession:
-        """Return a new session, which is opened by the first reset.
+        """Return a new session; the first reset opens it.
 
         Raises:
             NoActiveEpisode: The sessions are closed.
@@ -260,13 +260,13 @@ class EpisodeSessions:
         return session
 
     def check_room(self, wanted: int) -> None:
-        """Refuse at once more sessions than the server has said to hold.
+        """Raise an error if the server has reported fewer sessions than are wanted.
 
         Args:
             wanted: Number of episodes at the same time.
 
         Raises:
-            CapacityError: The server holds fewer sessions. One that does not tell is not refused.
+            CapacityError: The server holds fewer sessions. Servers that do not report pass.
         """
         room = self._source.room
         if room is not None and wanted > room:
@@ -277,7 +277,7 @@ class EpisodeSessions:
             )
 
     async def aclose(self) -> None:
-        """Close every session, and what was started for them."""
+        """Close every session, and everything that was started for the sessions."""
         self._is_closed = True
         for session in list(self._taken):
             await session.close()
@@ -287,11 +287,11 @@ class EpisodeSessions:
 class EpisodeSession:
     """A session in which one episode at a time is played; replaced when an episode fails.
 
-    Its calls are carried out in the order in which they are made, one at a time.
+    Calls are carried out one at a time, in the order in which they are made.
 
     Attributes:
         failure: Reason why the episode could not begin or broke off; None if neither.
-        interface: The environment's tools, and what agents may see.
+        interface: The environment's tools, and the fields that agents may see.
     """
 
     def __init__(self, sessions: EpisodeSessions) -> None:
@@ -324,15 +324,14 @@ class EpisodeSession:
         """Begin an episode; an earlier episode is abandoned.
 
         Args:
-            may_ignore: Which of the arguments may have no meaning to the environment, beside the
-                seed.
+            may_ignore: Arguments that the environment may ignore, in addition to the seed.
             arguments: Arguments of the environment's reset.
 
         Raises:
-            CapacityError: The server has no place for the episode.
+            CapacityError: The server has no room for the episode.
             OpenEnvError: The episode could not begin, even after retries.
             TaskNotTaken: The environment has ignored an argument.
-            UnequalBeginnings: An episode of the same arguments has begun differently.
+            UnequalBeginnings: An earlier episode with the same arguments has begun differently.
         """
         async with self._turn:
             self._episode = self.failure = None
@@ -355,18 +354,18 @@ class EpisodeSession:
             return first
 
     async def begin(self, start: EpisodeStart) -> str:
-        """Begin an episode; return the first observation as text. Raises what `reset` does."""
+        """Begin an episode; return the first observation as text. See `reset` for errors."""
         first = await self.reset(may_ignore=start.may_ignore, **start.arguments)
         return self.seen(first)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ActionOutcome:
         """Act by calling a tool.
 
-        What the environment does not take is an answer too, which tells why.
+        If the environment refuses the action, the outcome is refused and its text says why.
 
         Raises:
             NoActiveEpisode: No episode is under way.
-            OpenEnvError: The environment has failed; the episode is gone.
+            OpenEnvError: The environment has failed, and the episode is lost.
         """
         tool = self.interface.tool(name)
         if tool is None:
@@ -374,17 +373,16 @@ class EpisodeSession:
         return await self.act(tool.action(arguments))
 
     async def reply(self, text: str) -> ActionOutcome:
-        """Act by a model's text; see `openenv.rollouts.replies`. Raises what `call` does.
+        """Act by a model's text; see `openenv.rollouts.replies`, and `call` for errors.
 
-        A reply that has no action, or one that cannot be read, is an answer too, which tells why.
+        If the reply has no readable action, the outcome is refused and its text says why.
         """
         return await self.act_by(read_reply(text, self.interface))
 
     async def act_by(self, reply: ParsedReply) -> ActionOutcome:
-        """Carry out the calls of a reply, in order. Raises what `call` does.
+        """Carry out the calls of a reply, in order; see `call` for errors.
 
-        Those behind one that the environment does not take are not carried out, nor those behind
-        the end of the episode.
+        Calls after a refused one, and calls after the end of the episode, are not carried out.
         """
         texts: list[str] = []
         result: StepResult[Any] | None = None
@@ -408,7 +406,7 @@ class EpisodeSession:
         return ActionOutcome("\n\n".join(told), result, self.is_over, tuple(texts), pictures)
 
     async def act(self, action: Any) -> ActionOutcome:
-        """Act by an action, or a mapping of the fields. Raises what `call` does."""
+        """Act by an action, or by a mapping of its fields; see `call` for errors."""
         async with self._turn:
             episode = self._playing()
             if episode.is_over:
@@ -422,7 +420,7 @@ class EpisodeSession:
                     return self._refused(said)
                 await self._fail("the episode broke off", error)
                 raise
-            except BaseException:  # what has become of the step, nobody knows
+            except BaseException:  # whether the step was carried out is unknown
                 self.failure = "the episode was broken off"
                 await self._leave()
                 raise
@@ -435,17 +433,17 @@ class EpisodeSession:
 
         Raises:
             NoActiveEpisode: No episode is under way.
-            OpenEnvError: The environment cannot tell the state.
+            OpenEnvError: The environment cannot return its state.
         """
         async with self._turn:
             return await self._playing().client.state()
 
     def seen(self, result: StepResult[Any]) -> str:
-        """Return the text that the agent is shown of a result."""
+        """Return the text of a result that the agent is shown."""
         return self.look_at(result).text
 
     def look_at(self, result: StepResult[Any]) -> ObservationView:
-        """Return the view that the agent has of a result.
+        """Return a result as the agent sees it.
 
         Raises:
             NotSupported: The result has a picture, and these sessions do not show pictures.
@@ -461,7 +459,7 @@ class EpisodeSession:
         return seen
 
     def score(self, unfinished: Unfinished = "known") -> Score:
-        """Return the score of the episode by now.
+        """Return the current score of the episode.
 
         Args:
             unfinished: Reward of an unfinished episode; see `Unfinished`.
@@ -493,7 +491,7 @@ class EpisodeSession:
         self._sessions._taken.discard(self)
         await self._leave()
 
-    # ------------------------------------------------------------------ its session
+    # ------------------------------------------------------------------ the session
 
     async def _begun(self, arguments: Mapping[str, Any]) -> tuple[LiveEpisode, StepResult[Any]]:
         attempts = 0
@@ -510,7 +508,7 @@ class EpisodeSession:
                 await self._leave()
                 attempts += 1
                 delay_s = retry_delay_s(error, attempts, self._sessions._retries)
-                # A place that was waited for in the server's queue is not waited for again.
+                # Do not wait again after the server's queue has already kept this call waiting.
                 was_kept_waiting = time.monotonic() - began > PATIENCE_S
                 if isinstance(error, CapacityError) and (was_kept_waiting or delay_s is None):
                     why = f"{error.message}. {CURE}"

@@ -1,4 +1,4 @@
-"""One attempt at a rollout: a policy plays an episode, and a record is kept."""
+"""One attempt at a rollout: a policy plays an episode, and the episode is recorded."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ from openenv.types import StepResult, is_observation
 
 Client = EnvClient[Any, Any, Any]
 
-# Fields of an observation that stand beside it in the record of a step.
+# Fields of an observation that the record of a step stores separately.
 BESIDE = {"reward", "done", "truncated", "metadata"}
-# What protocol version 0 sends as metadata, for want of fields.
+# Data that protocol version 0 sends as metadata, since it has no fields for it.
 OWN_FIELDS = {REWARD_INFO, IGNORED_ARGUMENTS, INFO, TRUNCATED}
 MAX_WHY = 500  # characters
 LONG = 200
-"""Steps after which an episode may be one that has no end."""
+"""Number of steps after which an episode may be one that never ends."""
 
 
 @dataclass
@@ -79,8 +79,8 @@ class EpisodeConfig:
     """Settings that are the same for every episode of a run.
 
     Attributes:
-        takes_seed: The environment takes a seed, as far as is known.
-        note_long: Called where an episode that nothing but itself ends has come to `LONG` steps.
+        takes_seed: False once the environment is known to ignore the seed.
+        note_long: Called if an episode reaches `LONG` steps.
     """
 
     policy: Policy
@@ -94,14 +94,16 @@ class EpisodeConfig:
 async def play(
     session: Client, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
 ) -> tuple[Rollout, bool]:
-    """Have a policy play an episode.
+    """Let a policy play an episode.
 
     Args:
-        session: The session; an episode that is under way there is abandoned.
-        press: Called with why, where something asks to be asked less.
+        session: The session; an episode that is running there is abandoned.
+        job: The rollout to play.
+        config: Settings of the run.
+        press: Called with the reason each time the server asks for fewer requests.
 
     Returns:
-        Its record, and whether the policy is going to play another one.
+        The record, and whether the policy is going to play further episodes.
 
     Raises:
         AttemptFailed: The attempt has failed.
@@ -140,7 +142,7 @@ class _PolicyEpisode:
         self._trajectory: Trajectory[Any, Any] = Trajectory(task=job.task)
         self._refused: list[dict[str, Any]] = []
         self._player: PolicyPlayer | None = None
-        # Counted here: setting the field of a model takes ten times as long.
+        # Counted here, since setting a field of a pydantic model takes ten times as long.
         self._model_calls = self._prompt_tokens = self._completion_tokens = 0
         self._policy_s = 0.0
 
@@ -171,7 +173,7 @@ class _PolicyEpisode:
         self.so_far()
 
     def so_far(self) -> Rollout:
-        """Return the record of the episode by now."""
+        """Return the record of the episode so far."""
         rollout = self.rollout
         rollout.refused = self._refused
         rollout.messages = _conversation(self._player)
@@ -186,7 +188,7 @@ class _PolicyEpisode:
         rollout.ended_at = time.time()
         return rollout
 
-    # ------------------------------------------------------------------ its steps
+    # ------------------------------------------------------------------ steps
 
     async def _reset(self) -> StepResult[Any]:
         task, arguments = self._job.task, {}
@@ -209,7 +211,7 @@ class _PolicyEpisode:
         return result
 
     async def _advance(self, result: StepResult[Any]) -> StepResult[Any]:
-        """Have the policy act until the environment takes an action; return the result."""
+        """Let the policy act until the environment accepts an action; return the result."""
         self._refused = []
         refused: str | None = None
         policy_s = 0.0
@@ -273,11 +275,11 @@ class _PolicyEpisode:
         try:
             return await within(turn.seconds_left, acting)
         except asyncio.TimeoutError:
-            if not self._live.deadline.is_past:  # it is the policy's own
+            if not self._live.deadline.is_past:  # the policy's own timeout
                 raise
             raise LimitReached("wall_clock") from None
 
-    # ------------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------------ recording
 
     def _count(self, decision: Decision) -> None:
         self._model_calls += decision.model_calls
@@ -323,7 +325,7 @@ class _PolicyEpisode:
             )
         )
 
-    # ------------------------------------------------------------------ its worth
+    # ------------------------------------------------------------------ scoring
 
     async def _score(self) -> None:
         rollout, scoring = self.rollout, self._config.scoring
@@ -354,11 +356,12 @@ def token_rewards(
     """Assign the reward of each step to the tokens of the step.
 
     Args:
+        steps: The records of the steps.
         shares: The reward of each step; None if unknown.
         credit: The credit assignment; None gives tokens nothing.
 
     Returns:
-        The rewards of each step's tokens; or None, and why, where they should have some.
+        The rewards of each step's tokens, or None; and the reason if they should exist but do not.
     """
     if credit is None or shares is None:
         return None, None
@@ -393,27 +396,27 @@ def _conversation(player: PolicyPlayer | None) -> list[dict[str, Any]]:
 
 
 def to_json_value(value: Any) -> Any:
-    """Convert a value to JSON types: arrays and bytes to base64; NaN stays, null in a file."""
+    """Convert a value to JSON types: arrays and bytes become base64; NaN becomes null in files."""
     if isinstance(value, BaseModel):
         fields = value.model_dump(mode="json", fallback=_fallback)
-        if not fields.get("metadata", True):  # of an action
+        if not fields.get("metadata", True):  # the empty metadata of an action
             del fields["metadata"]
         return fields
     return to_jsonable_python(value, bytes_mode="base64", fallback=_fallback)
 
 
 def observation_value(observation: Any) -> Any:
-    """Convert an observation to JSON types, without the fields that a step's record has itself."""
+    """Convert an observation to JSON types, without the fields that a step's record stores."""
     if isinstance(observation, BaseModel) and is_observation(type(observation)):
         return observation.model_dump(mode="json", exclude=BESIDE, fallback=_fallback)
     found = to_json_value(observation)
     if isinstance(found, dict) and isinstance(found.get("metadata"), dict):
-        del found["metadata"]  # it is sent both in the observation and beside it
+        del found["metadata"]  # the client sends it both inside the observation and beside it
     return found
 
 
 def _beside(result: StepResult[Any]) -> dict[str, Any] | None:
-    """Return the metadata sent with an observation, without what has a field in the record."""
+    """Return the metadata sent with an observation, without entries that have their own fields."""
     if not result.metadata:
         return None
     kept = {name: v for name, v in result.metadata.items() if name not in OWN_FIELDS}
@@ -425,5 +428,5 @@ def _fallback(value: Any) -> Any:
         return as_base64(value) if value.ndim else value.item()
     if isinstance(value, Mapping):
         return dict(value)
-    attributes = getattr(value, "__dict__", None)  # an action that is no model
+    attributes = getattr(value, "__dict__", None)  # an action that is not a model
     return dict(attributes) if attributes else repr(value)

@@ -1,4 +1,4 @@
-"""Failures of rollouts, and the rule by which attempts are made again."""
+"""Failures of rollouts, and the rule by which attempts are retried."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Place = Literal["open", "reset", "policy", "step", "score", "close"]
 
-# What may be otherwise next time, though nobody changes anything.
+# Failures that another attempt may not have.
 PASSING = (
     CapacityError,
     ConnectionError,
@@ -46,8 +46,8 @@ PASSING = (
 )
 PASSING_STATUSES = frozenset({408, 409, 425, 429})
 PRESSING = (CapacityError, RateLimited, TimeoutError, asyncio.TimeoutError)
-# The same of the libraries that policies ask models with, which are not imported for it: the SDKs
-# of OpenAI and Anthropic, httpx, aiohttp, requests.
+# The same for libraries by which policies call models: the SDKs of OpenAI and Anthropic, httpx,
+# aiohttp, requests. Errors are matched by name, so that these libraries need not be imported.
 PRESSING_NAMES = frozenset({"APITimeoutError", "TimeoutException", "Timeout"})
 PASSING_NAMES = PRESSING_NAMES | {
     "APIConnectionError",
@@ -79,7 +79,7 @@ class AttemptFailed(Exception):
         super().__init__(str(cause))
 
     def record(self, *, is_retried: bool) -> Failure:
-        """Return the failure as the record of a rollout keeps it."""
+        """Return the failure as it is stored in the record of a rollout."""
         return Failure(
             type=type(self.cause).__name__,
             message=redact(words(self.cause))[:MAX_MESSAGE],
@@ -91,8 +91,8 @@ class AttemptFailed(Exception):
 
     @property
     def is_by_policy(self) -> bool:
-        """True if the policy is to blame: the policy raised, for another reason than a model's API
-        that was lost, late, full or down; or the environment refused the action.
+        """True if the policy is responsible: the policy raised (not because a model's API was lost,
+        late, full or down), or the environment refused the action.
         """
         if self.at == "policy":
             return not is_passing(self.cause)
@@ -102,13 +102,13 @@ class AttemptFailed(Exception):
 class RolloutsFailed(OpenEnvError, RuntimeError):
     """More rollouts have failed than the error budget allows; written rollouts stay.
 
-    The numbers are of the moment when the error budget was spent. Episodes that were running then
-    may have ended since: they are in `run` too.
+    The numbers are those of the moment when the error budget was spent. Episodes that were running
+    then may have ended since; `run` includes them.
 
     Attributes:
         failed: Number of failed rollouts.
         ended: Number of rollouts that had ended.
-        causes: Number of rollouts by the last cause of failure, commonest first.
+        causes: Number of failed rollouts by the cause of the last attempt, most common first.
         run: The unfinished run.
 
     Example:
@@ -150,15 +150,15 @@ class FailureStreak:
         self._most = most
         self._lock = threading.Lock()
         self._count = 0
-        self._tasks: set[Hashable] = set()  # that failed in this row: two, at most
+        self._tasks: set[Hashable] = set()  # that failed in this row; two are enough
 
     def ended(self, failure: str | None, task: Hashable | None = None) -> None:
         """Note the end of an episode.
 
         Args:
             failure: Reason of the failure; None for a success.
-            task: Which task it is of, if others are played beside it: failures of one task alone
-                say that the task is broken, and never are too many.
+            task: The episode's task, if other tasks are played at the same time. Failures of one
+                task alone mean that the task is broken, and never count as too many.
 
         Raises:
             EnvironmentsFailing: Too many rollouts in a row have failed.
@@ -193,7 +193,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and the errors that caused it: clients of models wrap errors several times."""
+    """Yield an error and its causes; clients of models wrap errors several times."""
     found: BaseException | None = error
     for _ in range(LONGEST_CHAIN):
         if found is None:
@@ -217,7 +217,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def pressure(error: BaseException) -> str | None:
-    """Return the reason why fewer requests should be made; None if an error gives none."""
+    """Return the reason to make fewer requests; None if an error gives none."""
     for one in _chain(error):
         if isinstance(one, PRESSING) or _is_called(one, PRESSING_NAMES):
             return type(one).__name__
@@ -231,8 +231,8 @@ def retry_delay_s(error: BaseException, attempts: int, retries: int) -> float | 
 
     Args:
         error: The failure of the last attempt.
-        attempts: The number of attempts that have failed.
-        retries: Attempts after the first, for failures that may pass.
+        attempts: Number of failed attempts.
+        retries: Further attempts after a passing failure.
 
     Returns:
         The seconds; None if there is to be no further attempt.

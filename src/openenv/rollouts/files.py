@@ -1,10 +1,10 @@
-"""Files of rollouts: a line of JSON for each, or a row of a Parquet table.
+"""Files of rollouts: one line of JSON, or one row of a Parquet table, for each rollout.
 
-The writer is made for runs that are killed and disks that are full: a line is in the file whole, or
-it is the last one, cut off, which readers pass over and the next writer removes. What `write` has
-returned from survives the end of the process; what `sync` has returned from, that of the machine.
+The writer is made for runs that are killed and disks that are full. Each line is complete, except
+that the last one may be cut off: readers skip it, and the next writer removes it. After `write` has
+returned, the rollout survives the end of the process; after `sync`, the end of the machine.
 
-A Parquet file has a row a rollout and these columns, of which those of type JSON hold text:
+A Parquet file has a row for each rollout and these columns; columns of type JSON hold text:
 
     id, task_id, group, episode_id, unscored, no_token_rewards              string
     outcome, limit, reward_kind                                             string
@@ -17,8 +17,8 @@ A Parquet file has a row a rollout and these columns, of which those of type JSO
     task, first, metadata, steps, messages, components, refused, failures,
     usage, extra                                                            JSON
 
-`extra` is what a later version has added, as well as `reward_range` and `reward_unfinished`. The
-header is in the metadata of the schema, under ``openenv-rollouts``.
+`extra` holds fields that later versions add, and `reward_range` and `reward_unfinished`. The header
+is in the metadata of the schema, under ``openenv-rollouts``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PARQUET = ".parquet"
 SYNC_EVERY_S = 5.0
 ROWS_AT_ONCE = 1000
 MAX_HEADER_BYTES = 16 * 2**20
-# What every header begins with, as `RolloutHeader` writes it.
+# The beginning of every header, as `RolloutHeader` writes it.
 BEGINNING = b'{"format":"%s"' % FORMAT.encode()
 
 
@@ -59,7 +59,7 @@ def read_header(path: Path_) -> RolloutHeader:
 
     Raises:
         OSError: The file cannot be read.
-        RolloutFileError: The file holds no rollouts.
+        RolloutFileError: The file does not hold rollouts.
     """
     path = Path(path)
     if path.suffix == PARQUET:
@@ -71,11 +71,11 @@ def read_header(path: Path_) -> RolloutHeader:
 def read_rollouts(path: Path_) -> Iterator[Rollout]:
     """Yield the rollouts of a file, JSON lines or Parquet.
 
-    A last line that is cut off, since its writer was killed, is passed over; the log says so.
+    An incomplete last line, left by a killed writer, is skipped with a log message.
 
     Raises:
         OSError: The file cannot be read.
-        RolloutFileError: The file holds no rollouts, or is damaged.
+        RolloutFileError: The file does not hold rollouts, or is damaged.
     """
     path = Path(path)
     if path.suffix == PARQUET:
@@ -119,7 +119,7 @@ def _damage(error: ValueError) -> str:
 
 
 def format_of(path: Path) -> Any:
-    """Return the format that the first line of a file names; None if there is none."""
+    """Return the format that the first line of a file names; None if it names none."""
     with path.open("rb") as file:
         beginning = file.readline(MAX_HEADER_BYTES)
     try:
@@ -135,33 +135,32 @@ def format_of(path: Path) -> Any:
 class RolloutWriter:
     """Writes rollouts to a file of JSON lines as the episodes end; a context manager.
 
-    There is one writer a file at a time, which the system sees to.
+    A lock of the operating system allows one writer per file at a time.
 
     Args:
-        path: The file; its directory is made where there is none.
-        header: Its first line.
-        resume: Go on with a file that is there; what is torn or has failed is removed from it.
-            Without it, a file that is there already is an error.
-        keeps_failed: What has failed stays in the file that is gone on with, and is done.
-        sync_every_s: How often, in seconds, `write` has all of it put on the disk itself, which may
-            take a while; None leaves that to `sync` and `close`.
-        on_found: Called with each rollout that is in the file that is gone on with, those that
-            have failed too.
+        path: The file; its directory is created if missing.
+        header: The first line of the file.
+        resume: Continue an existing file, after removing an incomplete last line and failed
+            rollouts. If False, an existing file is an error.
+        keeps_failed: Keep failed rollouts in a continued file, and count them as done.
+        sync_every_s: Seconds after which `write` flushes the file to the disk, which may take a
+            while; None leaves this to `sync` and `close`.
+        on_found: Called with each rollout in a continued file, failed ones included.
 
     Attributes:
         header: The first line of the file.
-        is_resumed: The file was there before.
+        is_resumed: True if the file existed before.
         done: The ids of the rollouts that the file holds. A caller that looks up each id only
-            once may take it out.
-        failed: What befell those that have failed, by id: they are not in the file any more, and
-            are to be done again.
+            once may remove it.
+        failed: The failures of the failed rollouts, by id. These rollouts are no longer in the
+            file, and are to be played again.
 
     Raises:
-        FileExistsError: There is a file, and `resume` was not asked for.
+        FileExistsError: The file exists, and `resume` is False.
         OSError: The file cannot be written to.
-        RolloutFileError: Somebody else writes to it; or it is no file of rollouts, is damaged
-            before its last line, or was written under other settings; or its name is that of a
-            Parquet file, which is not written line by line.
+        RolloutFileError: Another process writes to the file. Or the file does not hold rollouts, is
+            damaged before its last line, or was written with other settings. Or its name is that
+            of a Parquet file, which cannot be written line by line.
     """
 
     def __init__(
@@ -221,8 +220,8 @@ class RolloutWriter:
         """Append a rollout.
 
         Raises:
-            OSError: The disk is full, say. Nothing of the rollout is in the file then, and what was
-                written before is.
+            OSError: The disk is full, for example. Nothing of the rollout is in the file then, and
+                what was written before is intact.
             ValueError: The writer is closed.
         """
         if not self._file.is_open:
@@ -236,11 +235,11 @@ class RolloutWriter:
             self.sync()
 
     def sync(self) -> None:
-        """Have what was written put on the disk; from any thread."""
+        """Flush the file to the disk; may be called from any thread."""
         self._file.sync()
 
     def close(self) -> None:
-        """Put everything on the disk, and let others write. Safe to repeat."""
+        """Flush everything to the disk, and let others write. Idempotent."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -254,7 +253,7 @@ class RolloutWriter:
 
 
 def _carried(value: Any) -> Any:
-    """Return a value in whose texts backslashes stand for what UTF-8 cannot carry."""
+    """Return a value whose strings have backslash escapes for characters that UTF-8 lacks."""
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):
@@ -279,9 +278,9 @@ def _has_header(path: Path) -> bool:
 
 
 def _check_same_run(path: Path, found: RolloutHeader, header: RolloutHeader) -> None:
-    """Refuse to continue a file that was begun with other settings.
+    """Raise an error if a file was begun with other settings.
 
-    Where an environment is served may change: addresses are not compared.
+    Addresses are not compared, since an environment may move to another server.
     """
     if "://" not in found.environment and "://" not in header.environment:
         _check_same(path, "environment", found.environment, header.environment)
@@ -331,21 +330,21 @@ _STEPS = "num_steps"
 def write_parquet(source: Path_ | tuple[RolloutHeader, Iterable[Rollout]], path: Path_) -> int:
     """Write rollouts as a Parquet table with the columns described above.
 
-    The file is there as a whole or not at all. ``pip install 'openenv[datasets]'`` has what this
-    needs.
+    The file appears as a whole or not at all. Install the requirements with
+    ``pip install 'openenv[datasets]'``.
 
     Args:
-        source: A file of JSON lines; or a header and rollouts.
-        path: The file to write; one that is there is replaced.
+        source: A file of JSON lines, or a header and rollouts.
+        path: The file to write; an existing file is replaced.
 
     Returns:
-        How many rollouts there are.
+        The number of rollouts.
 
     Raises:
         MissingPackage: pyarrow is not installed.
         OSError: The file cannot be written.
-        RolloutFileError: The source is no file of rollouts, or is damaged; or a number in it is
-            beyond what a column can hold.
+        RolloutFileError: The source does not hold rollouts or is damaged, or contains a number
+            that a column cannot hold.
     """
     pyarrow = _pyarrow()
     if isinstance(source, tuple):
@@ -371,11 +370,12 @@ def write_parquet(source: Path_ | tuple[RolloutHeader, Iterable[Rollout]], path:
 
 
 def check_table(lines: Path, table: Path, *, resume: bool) -> None:
-    """Check, before anything is played, that a table can be made of lines and replaces no other.
+    """Check, before anything is played, that a table can be written and replaces no other table.
 
     Raises:
-        FileExistsError: There is such a table, and `resume` was not asked for.
-        RolloutFileError: There is one, but not the lines to go on with.
+        FileExistsError: The table exists, and `resume` is False.
+        MissingPackage: pyarrow is not installed.
+        RolloutFileError: The table exists, but not the file of JSON lines to continue.
     """
     _pyarrow()
     if not table.exists():

@@ -1,22 +1,22 @@
 """Read the tool calls in a model's reply, in the formats that chat templates teach models.
 
-Each format is recognized by its own markers, so that a reply is read without knowing which model
-wrote it. `tests/trainers/families/` holds one reply of each family of models.
+Each format is recognized by its own markers, so that a reply can be read without knowing which
+model wrote it. `tests/trainers/families/` holds one reply of each family of models.
 
-Three shapes cover nearly all of them:
+Three shapes cover nearly all formats:
 
-- JSON, which names the tool itself: ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``
-  (Hermes, Qwen 2.5 and 3), a list of these (Mistral, Granite, Command R), or JSON without a marker
-  (Llama 3).
-- A header that names the tool, and JSON behind it: ``[TOOL_CALLS]NAME[ARGS]{...}`` (Mistral),
+- JSON that names the tool itself: ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``
+  (Hermes, Qwen 2.5 and 3), a list of such objects (Mistral, Granite, Command R), or JSON without a
+  marker (Llama 3).
+- A header that names the tool, followed by JSON: ``[TOOL_CALLS]NAME[ARGS]{...}`` (Mistral),
   DeepSeek, Kimi K2, gpt-oss, Functionary, Solar.
-- Tags, in which values are plain text, whose type only the tool's schema knows (Qwen 3.5 and Coder,
+- Tags around plain-text values, whose type only the tool's schema knows (Qwen 3.5 and Coder,
   Nemotron 3, Seed-OSS, GLM, MiniMax, DeepSeek 3.2).
 
 LFM2 and Llama 4 write Python, Gemma 4 a notation of its own.
 
-A policy may say anything, and is cut at any place: reading takes time in proportion to a reply's
-length, whatever stands in it.
+A policy may write anything, and its reply may be cut off at any place. Reading takes time
+proportional to the length of the reply, for any content.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from typing import Any
 NAMES = ("name", "tool", "tool_name")
 ARGUMENTS = ("arguments", "args", "parameters")
 MAX_DEPTH = 50
-MOST_UNCLOSED = 8  # of calls that are not closed, before the rest of a reply is left unread
-IN_VAIN = 16  # times the length of a reply, that JSON in it is read without finding any
-TRY = 64  # characters that it costs to try, at least
-WINDOW = 512  # characters that are tried first: an error costs as much as what is before it
-DEEPEST = 10_000  # brackets that a reader of JSON follows before it gives up
+MOST_UNCLOSED = 8  # unclosed calls after which the rest of a reply is not read
+IN_VAIN = 16  # times the reply's length that may be spent on invalid JSON
+TRY = 64  # minimum cost of one attempt, in characters
+WINDOW = 512  # characters tried first: reporting an error takes time for all the text before it
+DEEPEST = 10_000  # brackets that a JSON parser follows before it gives up
 
 Called = tuple[str, Mapping[str, Any]]
 """A tool's name and its arguments."""
@@ -50,10 +50,9 @@ class Region:
     Attributes:
         start: The beginning in characters, opening markers included.
         end: The end in characters, closing markers included.
-        calls: The calls in it, in order. Values of formats that write them as plain text are
-            `Text`.
+        calls: The calls, in order. Values are `Text` if the format writes them as plain text.
         why: Reason why the rest could not be read; None if everything was read.
-        is_marked: Whether a format's markers enclose the part; JSON in running text has none.
+        is_marked: True if a format's markers enclose the part; False for JSON in running text.
     """
 
     start: int
@@ -70,11 +69,11 @@ class Text(str):
 
 
 def typed_value(value: Any, schema: Mapping[str, Any]) -> Any:
-    """Give a value of a plain-text format the type that the tool's schema asks for.
+    """Convert a value of a plain-text format to the type in the tool's schema.
 
     Args:
-        value: The value. Only `Text` is changed.
-        schema: The JSON schema of the parameter, references resolved.
+        value: The value. Only `Text` is converted.
+        schema: The JSON schema of the parameter, with references resolved.
     """
     if not isinstance(value, Text):
         return value
@@ -117,7 +116,7 @@ def _fits(value: Any, kinds: set[str]) -> bool:
 def regions_in(text: str) -> list[Region]:
     """Return the parts of a reply in which tools are called, in textual order.
 
-    Where a reply has calls between markers, JSON elsewhere in it is running text and no call.
+    If a reply has calls between markers, JSON elsewhere in the reply does not count as a call.
 
     Args:
         text: The reply without its thoughts, special tokens included.
@@ -140,12 +139,12 @@ class _ReadSpans:
         self._furthest = list(accumulate((end for _, end in spans), max))
 
     def overlaps(self, start: int, end: int) -> bool:
-        """Return whether a region covers something between two places."""
+        """Return whether a region overlaps the text between two positions."""
         before = bisect_left(self._starts, end)
         return before > 0 and self._furthest[before - 1] > start
 
 
-# ------------------------------------------------------------------ a header, and JSON behind it
+# ------------------------------------------------------------------ a header followed by JSON
 
 _WORD = r"[\w.\-]+"
 _BAR = "\uff5c"  # the wide bar of DeepSeek's markers
@@ -163,7 +162,7 @@ HEADERS = [
         rf"<\|tool_call:name\|>(?P<name>{_WORD})<\|tool_call:args\|>\s*(?=\{{)",  # Solar
     )
 ]
-# What closes calls: it belongs to them, and not to the words behind.
+# Closing markers: they belong to the calls before them, not to the words after them.
 CLOSERS = re.compile(
     rf"(?:[\s\],]|```|</(?:\w+:|{_BAR}DSML{_BAR})?(?:tool_calls?|TOOLCALL|function_calls?|function|invoke)"
     r"(?::\w+)?>|<\|END_ACTION\|>|<\|tools_suffix\|>|<\|tool_call_end\|>|<\|/tool_call\|>"
@@ -173,7 +172,7 @@ CLOSERS = re.compile(
 
 
 def _closed(text: str, end: int) -> int:
-    """Return the end of a call after the closing markers that follow `end`, without white space."""
+    """Return the end of a call, after the closing markers that follow `end`, without whitespace."""
     found = CLOSERS.match(text, end)
     assert found is not None
     return end + len(found[0].rstrip())
@@ -207,7 +206,7 @@ def _by_marked_json(text: str) -> Iterator[Region]:
     while unclosed < MOST_UNCLOSED and (opener := _OPENERS.search(text, at)):
         start, at = opener.start(), opener.end()
         keyed_by_name = opener[0].startswith("<|tools_prefix|>")
-        while at < len(text) and text[at] in "[{":  # several, one after the other
+        while at < len(text) and text[at] in "[{":  # several calls in a row
             value, end, why = _json_at(text, at)
             if why is not None:
                 if start >= 0:
@@ -272,28 +271,28 @@ def _named(value: Any, *, keyed_by_name: bool) -> Called:
 
 
 def _json_at(text: str, at: int) -> tuple[Any, int, str | None]:
-    """Return the JSON value at a place, the end of the value, and the error if there is no value;
-    the end is then where the search ended.
+    """Return the JSON value at a position, its end, and None; or None, the position where parsing
+    stopped, and the error.
     """
     window = text[at : at + WINDOW]
     try:
         value, end = _JSON.raw_decode(window)
-        if end < len(window):  # a number may go on behind it
+        if end < len(window):  # otherwise a number may continue after the window
             return value, at + end, None
     except json.JSONDecodeError as error:
         if error.pos < len(window) - len("-Infinity") and not error.msg.startswith("Unterm"):
             return None, at + error.pos, _no_json(error.msg, error.pos)
     except (ValueError, RecursionError):
-        pass  # the whole says why
+        pass  # parsing the whole text gives the reason
     try:
         value, end = _JSON.raw_decode(text, at)
     except RecursionError:
         return None, min(at + DEEPEST, len(text)), "it is nested too deeply"
     except json.JSONDecodeError as error:
-        # What is not closed has been read to its end, and is told from where it begins.
+        # An unterminated string was read to the end of the text, but `pos` is its beginning.
         end = len(text) if error.msg.startswith("Unterm") else error.pos
         return None, end, _no_json(error.msg, error.pos - at)
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # a number with thousands of digits
         return None, len(text), f"it is no valid JSON ({error})"
     return value, end, None
 
@@ -312,18 +311,18 @@ _PREFIX = rf"(?:\w{{1,40}}:|{_BAR}DSML{_BAR})?"
 
 @dataclass(frozen=True)
 class _Tag:
-    """A pair of an opening pattern and the pattern that closes an opening.
+    """A pattern for opening tags, with the pattern of the matching closing tags.
 
     Attributes:
-        closing: The pattern of what closes one. It is looked for behind the opening.
+        closing: Returns the pattern that closes a match of `opening`; searched after the match.
     """
 
     opening: re.Pattern[str]
     closing: Callable[[re.Match[str]], str]
 
     def read(self, text: str) -> Iterator[tuple[re.Match[str], str, int]]:
-        """Yield each closed opening with the text inside and the end."""
-        unclosed = set[str]()  # which do not come again further behind either
+        """Yield each opening that is closed, with the text inside and the end."""
+        unclosed = set[str]()  # closing patterns that do not occur in the rest of the text
         at = 0
         while len(unclosed) < MOST_UNCLOSED and (found := self.opening.search(text, at)):
             at = found.end()
@@ -384,7 +383,7 @@ _PAIR = _Tag(
         r"<arg_key(?::\w{1,40})?>(?P<key>[^<]*)</arg_key(?::\w{1,40})?>\s*"
         r"<arg_value(?::\w{1,40})?>"
     ),
-    _always(r"</arg_value(?::\w{1,40})?>|\Z"),  # that of the last one has closed the call
+    _always(r"</arg_value(?::\w{1,40})?>|\Z"),  # the last closing tag has closed the call
 )
 # Kimi K3
 _OPEN = _Tag(
@@ -408,7 +407,7 @@ def _by_tags(text: str) -> Iterator[Region]:
     for call, parameter in TAGS:
         for found, body, closed in call.read(text):
             if call is _FUNCTION and body.lstrip().startswith("{"):
-                continue  # JSON behind a header
+                continue  # JSON after a header
             arguments, beside, at = dict[str, Any](), list[str](), 0
             body = body.rstrip()
             for named, value, end in parameter.read(body):
@@ -442,7 +441,7 @@ def _by_python(text: str) -> Iterator[Region]:
         source = (found["marked"] or found["alone"] or "").strip()
         is_marked = found["marked"] is not None
         start, end = found.span()
-        if source.startswith(("{", "[{")):  # as LFM2 writes where it is asked for JSON
+        if source.startswith(("{", "[{")):  # LFM2 writes JSON here if asked for JSON
             value, _, why = _json_at(source, 0)
             if why is None:
                 yield _region(start, end, value)
@@ -473,7 +472,7 @@ def _python_calls(source: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _literal(node: ast.expr) -> Any:
-    """Evaluate a Python literal in which JSON's `true`, `false` and `null` count too."""
+    """Evaluate a Python literal that may also contain JSON's `true`, `false` and `null`."""
     words = {"true": True, "false": False, "null": None}
     if isinstance(node, ast.Name) and node.id in words:
         return words[node.id]
@@ -563,7 +562,7 @@ def _skip(text: str, at: int) -> int:
     return at
 
 
-# The first that reads a place in the text has it.
+# In order of precedence: the first format that reads a part of the text keeps it.
 FORMATS: list[Callable[[str], Iterator[Region]]] = [
     _by_headers,
     _by_gemma,
@@ -573,7 +572,7 @@ FORMATS: list[Callable[[str], Iterator[Region]]] = [
     _by_plain_json,
 ]
 
-# What a reply holds that was to be a call, and is not closed or cannot be read.
+# Beginnings of calls, to find calls that are not closed or cannot be read.
 _BEGINNINGS = re.compile(
     r"<(?:\w+:)?tool_calls?(?::\w+)?>|<\|tool_call(?:_start|_begin)?\|?>|\[TOOL_CALLS\]"
     r"|<\|START_ACTION\|>|<\|tools_prefix\|>|<TOOLCALL>|<start_function_call>"
@@ -583,11 +582,11 @@ _BEGINNINGS = re.compile(
 
 
 def has_unread_call(text: str, regions: Sequence[Region]) -> bool:
-    """Return whether a call begins somewhere that no region has read, such as an unclosed call."""
+    """Return whether a call, such as an unclosed one, begins outside of all regions."""
     marked = [one for one in regions if one.is_marked]
     starts, taken = {one.start for one in marked}, _ReadSpans(marked)
     for found in _BEGINNINGS.finditer(text):
         is_read = taken.overlaps(found.start(), found.start() + 1)
-        if not is_read and _skip(text, found.end()) not in starts:  # which wraps calls
+        if not is_read and _skip(text, found.end()) not in starts:  # a marker that wraps calls
             return True
     return False

@@ -1,7 +1,7 @@
 """The interface of an environment to an agent: the schema of actions, and tools.
 
-A server tells of both at ``/schema``. A call of a tool is brought to the action that it is: of an
-environment that has tools, a `CallToolAction`; of one that has actions only, that action.
+A server describes both at ``/schema``. A tool call is converted to an action: a `CallToolAction` if
+the environment has tools, else the environment's own action.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from openenv.tools.types import CallToolAction, McpMethod
 SCHEMA_TIMEOUT_S = 30.0
 CALL = CallToolAction.model_fields["type"].default
 OTHER_FIELDS = frozenset({"metadata"})
-# Fields whose text is code, unless the schema says so itself by contentMediaType.
+# Fields whose text is code, unless the schema declares a contentMediaType.
 CODE_FIELDS = frozenset(
     {"bash", "cmd", "code", "command", "program", "python", "script", "source", "sql"}
 )
-# What a schema says of a text that is not any text.
+# Schema keywords that restrict a text.
 RESTRICTIONS = frozenset({"const", "enum", "format", "pattern"})
 
 
@@ -44,8 +44,9 @@ class AgentTool:
     """A tool by which an agent acts.
 
     Attributes:
-        fixed: Fields of the action that have one value only.
-        is_call: The action is a call of this tool; otherwise its arguments are the action's fields.
+        fixed: Fields of the action that have only one possible value.
+        is_call: True if the action is a call of this tool; False if the arguments are the action's
+            fields.
     """
 
     name: str
@@ -55,25 +56,25 @@ class AgentTool:
     is_call: bool = False
 
     def action(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of the action that a call makes."""
+        """Return the fields of the action for a call with these arguments."""
         if self.is_call:
             return {"type": CALL, "tool_name": self.name, "arguments": dict(arguments)}
         return {**arguments, **self.fixed}
 
     def as_tool(self) -> dict[str, Any]:
-        """Return the tool as MCP lists tools."""
+        """Return the tool in the format of MCP's tool lists."""
         schema = {"type": "object", "properties": {}, **self.input_schema}
         return {"name": self.name, "description": self.description, "inputSchema": schema}
 
     def as_function(self) -> dict[str, Any]:
-        """Return the tool in the form of OpenAI's API, which chat templates read."""
+        """Return the tool in the format of OpenAI's API, which chat templates read."""
         tool = self.as_tool()
         about = {key: tool[key] for key in ("name", "description")}
         return {"type": "function", "function": {**about, "parameters": tool["inputSchema"]}}
 
     @property
     def text_field(self) -> str | None:
-        """The only required field if that is a text; None otherwise."""
+        """The only required field if it is a text; None otherwise."""
         properties = self.input_schema.get("properties", {})
         required = self.input_schema.get("required") or list(properties)
         if len(required) != 1 or self.is_call:
@@ -87,9 +88,9 @@ class Interface:
     """The tools by which an agent acts in an environment, and what the agent may see.
 
     Attributes:
-        action: The JSON schema of its actions; None where nobody tells.
-        tools: Its tools, at least one.
-        visible: The fields of its observations that an agent may see; None where nobody says.
+        action: The JSON schema of the actions; None if unknown.
+        tools: The tools, at least one.
+        visible: The observation fields that an agent may see; None if unknown.
     """
 
     action: dict[str, Any] | None
@@ -98,13 +99,14 @@ class Interface:
 
     @classmethod
     def of(cls, action: dict[str, Any] | None, tools: list[dict[str, Any]] | None) -> Interface:
-        """Build the interface from what a server tells.
+        """Build the interface from what a server describes.
 
         Args:
-            tools: Its tools, as MCP lists them; None where it does not tell.
+            action: The JSON schema of the actions; None if the server does not describe it.
+            tools: The tools, in the format of MCP; None if the server does not list any.
 
         Raises:
-            NotSupported: The server tells of neither.
+            NotSupported: The server describes neither actions nor tools.
         """
         variants = _variants(action) if action else []
         call = {"tool_name", "arguments"}
@@ -146,7 +148,7 @@ class Interface:
         return field in CODE_FIELDS
 
     def tool(self, name: str) -> AgentTool | None:
-        """Return the tool of a name; None if there is no such tool."""
+        """Return the tool with a name; None if there is none."""
         return next((one for one in self.tools if one.name == name), None)
 
 
@@ -160,14 +162,14 @@ def _visible(tools: list[dict[str, Any]]) -> frozenset[str] | None:
 
 
 def _variants(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the models of an action's union, each with the definitions that are referred to."""
+    """Return the models of an action's union, each with the definitions that it refers to."""
     shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     found = schema.get("oneOf") or schema.get("anyOf") or [schema]
     return [{**resolve_reference(one, schema), **shared} for one in found]
 
 
 def resolve_reference(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema with a top-level ``$ref`` replaced by what the reference names."""
+    """Return a schema in which a top-level ``$ref`` is replaced by its definition."""
     seen = 0
     while "$ref" in schema and seen < 100:
         name = str(schema["$ref"]).rpartition("/")[2]
@@ -213,14 +215,14 @@ def _name(variant: dict[str, Any], number: int) -> str:
     return re.sub(r"\W", "_", words) or (f"act_{number}" if number else "act")
 
 
-# ------------------------------------------------------------------ who tells
+# ------------------------------------------------------------------ sources of interfaces
 
 
 async def fetch_interface(client: EnvClient[Any, Any, Any]) -> Interface:
     """Fetch the interface from ``/schema`` of a client's server.
 
     Raises:
-        ConnectError: No interface was received.
+        ConnectError: The server did not return a schema.
     """
     told = await _told(client)
     return Interface.of(told.get("action"), told.get("tools"))
@@ -249,11 +251,11 @@ async def ask_application(app: Any) -> Interface:
 
 
 async def derive_interface(source: Any, client: EnvClient[Any, Any, Any]) -> Interface:
-    """Derive the interface from an environment class or a client's models; ask a connected client
-    for tools.
+    """Derive the interface from an environment class or a client's models, and ask a connected
+    client for tools.
 
     Raises:
-        NotSupported: They tell nothing.
+        NotSupported: Neither describes the environment's actions.
     """
     action_cls, observation_cls, _ = codec.models(type(client))
     if source is not None:

@@ -1,8 +1,8 @@
 """The queue of a run: rollouts of tasks, in groups of samples.
 
-Tasks are taken from their source as places become free, so there may be any number of them. Of a
-taskset nothing is remembered; of an iterator or a sampler the ids, to tell a task that comes again:
-its rollouts are told apart by an epoch, as in ``train/3.1#0``.
+Tasks are taken from their source as places become free, so there may be any number of tasks. The
+ids of a taskset are unique and need not be remembered. The ids from an iterator or a sampler are
+remembered: if a task comes again, its rollouts get an epoch, as in ``train/3.1#0``.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from openenv.rollouts.calls import UserCodeCaller
 from openenv.rollouts.records import Failure
 from openenv.tasks.task import Task
 
-SEED_BITS = 31  # what every generator of random numbers takes
+SEED_BITS = 31  # every random number generator accepts seeds of this size
 
 
 def derived_seed(*of: Any) -> int:
-    """Derive a seed from other seeds and names, without revealing them."""
+    """Derive a seed from other seeds and names; it does not reveal them."""
     digest = hashlib.blake2b(json.dumps(of).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> (64 - SEED_BITS)
 
 
 @dataclass
 class RolloutJob:
-    """A rollout that is to be played.
+    """A rollout to play.
 
     Attributes:
-        attempts: Number of attempts in this run.
+        failures: The failures so far, those of earlier runs included.
+        attempts: Number of failed attempts in this run.
     """
 
     id: str
@@ -45,7 +46,7 @@ class RolloutJob:
 
     @property
     def task(self) -> Task | None:
-        """The task; None without a task."""
+        """The task; None if the run has no tasks."""
         return self.group.task
 
     @property
@@ -59,7 +60,7 @@ class SampleGroup:
     """The samples of one task and seed.
 
     Attributes:
-        key: The task's id, with the epoch from the second epoch on.
+        key: The task's id, followed by the epoch if it is above 0; without a task, the seed.
         epoch: How many times the task was played before.
     """
 
@@ -72,12 +73,12 @@ class SampleGroup:
 class TaskFeed:
     """Supplies tasks one at a time, in the order of an iterable.
 
-    One may learn from what came of them, as `openenv.rollouts.samplers.SamplerFeed` does.
+    Subclasses may learn from the rewards, as `openenv.rollouts.samplers.SamplerFeed` does.
 
     Attributes:
         total: Number of tasks; None if unknown.
         settings: Settings that a resumed run must match to have the same tasks.
-        has_unique_ids: No task comes twice, so that none has to be remembered.
+        has_unique_ids: True if no task comes twice, so that ids need not be remembered.
     """
 
     def __init__(self, tasks: Iterable[Any]) -> None:
@@ -89,11 +90,11 @@ class TaskFeed:
         self._taken = 0
 
     def open(self, *, is_resumed: bool) -> None:
-        """Begin, once the file of the rollouts is this run's alone; a run that is gone on with has
-        told what it found there.
+        """Begin, once the run's file is locked; for a resumed run, once `found_group` has been
+        called for the groups in the file.
 
         Raises:
-            RolloutFileError: What a resumption needs is missing or damaged.
+            RolloutFileError: Data that the resumption needs is missing or damaged.
         """
 
     def take(self) -> Task | None:
@@ -104,21 +105,21 @@ class TaskFeed:
         return None
 
     def began(self, group: SampleGroup) -> None:
-        """Note the group that a task has become."""
+        """Note the group that was made from a task."""
 
     def found_group(self, key: str, rewards: list[float | None], costs: list[float] | None) -> None:
-        """Note what an earlier run has written of a group that is complete."""
+        """Note the results of a complete group that an earlier run has written."""
 
     def ended(
         self, group: SampleGroup, rewards: list[float | None], costs: list[float] | None
     ) -> None:
-        """Learn what came of a group."""
+        """Learn from the results of a group."""
 
     def settle(self) -> None:
         """Note that no more tasks will be taken."""
 
     def close(self) -> None:
-        """Close what the feed has written."""
+        """Close the files of the feed."""
 
 
 class SeedFeed(TaskFeed):
@@ -130,7 +131,7 @@ class SeedFeed(TaskFeed):
 
 
 def as_task(given: Any, number: int) -> Task:
-    """Return a task from a `Task` or from a mapping of the fields."""
+    """Return a task from a `Task` or from a mapping of its fields."""
     if isinstance(given, Task):
         return given
     if isinstance(given, Mapping):
@@ -139,11 +140,14 @@ def as_task(given: Any, number: int) -> Task:
 
 
 class RolloutPlan:
-    """Makes the rollouts of each task.
+    """Creates the rollouts of each task.
 
     Args:
+        feed: Supplies the tasks.
+        samples: Number of rollouts of each task.
         seed: The seed from which all seeds are derived.
-        most: Groups that there are at most; None for all.
+        most: Maximum number of groups; None for all.
+        done: Ids of rollouts to skip; each id is removed once it has come.
     """
 
     def __init__(
@@ -160,7 +164,7 @@ class RolloutPlan:
 
     @property
     def total(self) -> int | None:
-        """Number of rollouts, done ones included; None if unknown."""
+        """Number of rollouts, finished ones included; None if unknown."""
         groups = self._feed.total
         if self._most is not None:
             groups = self._most if groups is None else min(groups, self._most)
@@ -176,7 +180,7 @@ class RolloutPlan:
             for sample in range(self._samples):
                 name = f"{group.key}#{sample}"
                 if name in self._done:
-                    self._done.discard(name)  # it does not come again: memory is for what may
+                    self._done.discard(name)  # to save memory: the id does not come again
                 else:
                     chance = derived_seed(self._seed, "policy", name)
                     self._ready.append(RolloutJob(name, group, sample, chance))
@@ -211,10 +215,11 @@ class RolloutQueue:
     """The rollouts of a run: taken, put back after a failed attempt, ended.
 
     Args:
-        failures: The failures of earlier runs, by the id of the rollout.
+        plan: Creates the rollouts.
+        failures: The failures of earlier runs, by rollout id.
 
     Attributes:
-        over: Set once there is nothing to be had any more, now or later.
+        over: Set once no rollout is left, now or later.
     """
 
     def __init__(self, plan: RolloutPlan, failures: Mapping[str, list[Failure]]) -> None:
@@ -230,8 +235,8 @@ class RolloutQueue:
         self.over = asyncio.Event()
 
     async def wanted(self, others: Callable[[], int]) -> bool:
-        """Wait until more rollouts are ready than `others` are about to take; False where that
-        will never be.
+        """Wait until more rollouts are ready than `others()`, the number about to be taken by
+        others; return False if that will never be.
         """
         while not self.over.is_set():
             if len(self._ready) + len(self._again) > others():
@@ -245,7 +250,7 @@ class RolloutQueue:
         return False
 
     async def take(self) -> RolloutJob | None:
-        """Take a rollout that is ready; None if there is none now."""
+        """Take a rollout that is ready; return None if there is none now."""
         if self.over.is_set():
             return None
         if not self._again and not self._ready:
@@ -272,12 +277,12 @@ class RolloutQueue:
             return True
 
     async def learn(self, what: Callable[..., object], *arguments: Any) -> None:
-        """Call the feed while nothing is taken from the plan."""
+        """Call a method of the feed while no task is taken from the plan."""
         async with self._turn:
             await self._caller(what, *arguments)
 
     async def put_back(self, job: RolloutJob) -> None:
-        """Queue a rollout for another attempt; after a stop, a resumed run plays the rollout."""
+        """Queue a rollout for another attempt. After a stop it is left to a resumed run."""
         self.running -= 1
         if not self._is_stopped:
             self._again.append(job)

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RolloutLimits:
-    """Limits of one rollout. A rollout ended by a limit has the outcome ``limit``: that is no
-    error, and the reward is what was earned by then.
+    """Limits of one rollout. A rollout that a limit ends has the outcome ``limit``. This is not an
+    error, and the reward is what was earned so far.
 
     Attributes:
-        steps: Steps of the environment; None for no limit.
-        seconds: Wall clock, from the reset on, of the attempt that counts; None for no limit. The
-            environment is told what is left of it with each step, as its `timeout_s`.
-        tokens: That the policy writes, as far as it tells of them; None for no limit. A policy that
-            asks a model has it write no more than are left.
-        invalid_actions: In a row, which the environment refuses or which are none at all; None for
-            no limit. Only policies that want to know why are asked again.
+        steps: Maximum number of steps; None for no limit.
+        seconds: Time limit in seconds, from the reset of the attempt that counts; None for no
+            limit. Each step passes the time left to the environment as `timeout_s`.
+        tokens: Maximum number of tokens that the policy writes, as far as it reports them; None for
+            no limit. Policies that call a model let it write no more than the tokens left.
+        invalid_actions: Maximum number of invalid actions in a row: actions that the environment
+            refuses, and replies that are no action. None for no limit. After a refusal, only
+            policies with `wants_refusals` are asked again.
 
     Raises:
         ValueError: A limit is not positive.

@@ -1,7 +1,7 @@
-"""Files of lines that are there whole or not at all, whatever becomes of the process that writes.
+"""Files of complete lines, which survive the end of the process that writes them.
 
-There is one writer a file at a time, which a lock of the operating system sees to. A line is in the
-file whole, or it is the last one, cut off: readers pass over it, and the next writer removes it.
+A lock of the operating system allows one writer per file at a time. Each line is complete, except
+that the last one may be cut off: readers skip it, and the next writer removes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RolloutFileError(OpenEnvError, ValueError):
         path: The file.
         line: The number of the line, from 1, or of the row of a Parquet file; None for the file as
             a whole.
-        why: What is wrong.
+        why: A description of the problem.
     """
 
     def __init__(self, path: str, line: int | None, why: str) -> None:
@@ -40,14 +40,14 @@ class RolloutFileError(OpenEnvError, ValueError):
 
 
 class LineFile:
-    """A file that this writer alone appends lines to.
+    """A file to which only this writer appends lines.
 
     Args:
-        path: The file; it is made if it is missing, and so is its directory.
-        exclusive: Whether an existing file is an error.
+        path: The file. The file and its directory are created if missing.
+        exclusive: Raise an error if the file exists.
 
     Raises:
-        FileExistsError: The file exists, and `exclusive` was asked for.
+        FileExistsError: The file exists, and `exclusive` is True.
         RolloutFileError: Another writer has the file open.
     """
 
@@ -78,7 +78,7 @@ class LineFile:
 
     @property
     def seconds_unsynced(self) -> float:
-        """Seconds since the file was last written to the disk."""
+        """Seconds since the file was last flushed to the disk."""
         return time.monotonic() - self._synced
 
     def append(self, lines: bytes) -> None:
@@ -90,7 +90,7 @@ class LineFile:
         self._size = append(self.path, self._file, lines, self._size)
 
     def cut_torn_line(self) -> None:
-        """Remove a last line that is not whole."""
+        """Remove an incomplete last line."""
         cut_torn_line(self.path, self._file)
         self._size = os.fstat(self._file).st_size
 
@@ -100,10 +100,11 @@ class LineFile:
         self._size = 0
 
     def keep(self, is_kept: Callable[[int, bytes], bool]) -> None:
-        """Write the file anew with only some of the lines; the file is replaced as a whole.
+        """Rewrite the file with only some of its lines; the file is replaced as a whole.
 
         Args:
-            is_kept: Called with the number of each line, from 1, and the line.
+            is_kept: Called with the number of each line, from 1, and the line; returns whether to
+                keep the line.
         """
         with replacing(self.path) as partial:
             mode = os.fstat(self._file).st_mode & 0o777
@@ -123,7 +124,7 @@ class LineFile:
         self._size = os.fstat(new).st_size
 
     def sync(self) -> None:
-        """Flush what was written to the disk; from any thread."""
+        """Flush what was written to the disk; may be called from any thread."""
         self._synced = time.monotonic()
         os.fsync(self._file)
 
@@ -137,7 +138,7 @@ class LineFile:
             os.close(directory)
 
     def close(self) -> None:
-        """Flush everything to the disk and release the lock. Safe to repeat."""
+        """Flush everything to the disk and release the lock. Idempotent."""
         if self._is_open:
             self._is_open = False
             try:
@@ -157,9 +158,9 @@ def _lock(path: Path, file: int) -> None:
 
 
 def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the whole lines of a file with line numbers from 1.
+    """Yield the complete lines of a file with line numbers from 1.
 
-    A last line that is cut off, since its writer was killed, is passed over; the log says so.
+    An incomplete last line, left by a killed writer, is skipped with a log message.
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -174,7 +175,7 @@ def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def cut_torn_line(path: Path, file: int) -> None:
-    """Remove a last line that is not whole from an open file."""
+    """Remove an incomplete last line from an open file."""
     size = begin = os.fstat(file).st_size
     whole = 0
     while begin and not whole:
@@ -190,17 +191,17 @@ def append(path: Path, file: int, data: bytes, size: int) -> int:
     """Append whole lines to an open file; return the new size.
 
     Args:
-        path: The file, for the words of an error.
-        file: Its descriptor.
-        data: The lines, each with its end.
-        size: The size of the file before them, in bytes.
+        path: The file's path, for error messages.
+        file: The file's descriptor.
+        data: The lines, each with its line ending.
+        size: The size of the file before, in bytes.
 
     Raises:
         OSError: The disk is full, for example. None of the lines is in the file then.
     """
     written = 0
     try:
-        while written < len(data):  # the last byte of a line is what makes it one
+        while written < len(data):  # a line is complete only with its last byte
             written += os.write(file, data[written:] if written else data)
     except BaseException as error:
         with contextlib.suppress(OSError):

@@ -15,14 +15,14 @@ class MeterReading:
 
     Attributes:
         waited_s: Seconds in which at least one environment was waited for, and nothing else was
-            done meanwhile (see `Meter.elsewhere`): what a trainer loses.
-        summed_s: Seconds of all the waits together, also where they overlap.
+            done meanwhile (see `Meter.elsewhere`): the time that a trainer loses.
+        summed_s: Sum of all waits in seconds, even if they overlap.
         sessions: Number of sessions opened.
         episodes: Number of episodes begun.
         steps: Number of steps carried out.
-        refusals: Actions that an environment, or the list of its tools, did not take.
-        retries: Resets that were tried again.
-        failures: Episodes that could not begin, or broke off.
+        refusals: Number of actions that were refused by an environment, or that name no tool.
+        retries: Number of resets that were tried again.
+        failures: Number of episodes that could not begin or broke off.
     """
 
     waited_s: float = 0.0
@@ -56,7 +56,7 @@ class Meter:
             (one.name for one in fields(MeterReading)), 0
         )
         self._waits = self._elsewhere = 0
-        self._since = 0.0  # when either of them changed last, or was read
+        self._since = 0.0  # when one of the counters last changed, or was last read
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -76,7 +76,7 @@ class Meter:
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
-        """Do not count the time inside in `waited_s`: a model replies while environments reset."""
+        """Exclude the time inside from `waited_s`: for example, a model replies meanwhile."""
         with self._lock:
             self._settle(time.perf_counter())
             self._elsewhere += 1
@@ -88,19 +88,19 @@ class Meter:
                 self._elsewhere -= 1
 
     def _settle(self, now: float) -> None:
-        """Add the time since the last change to `waited_s` if a wait was going on."""
+        """Add the time since the last change to `waited_s` if something was waiting."""
         if self._waits and not self._elsewhere:
             self._counts["waited_s"] += now - self._since
         self._since = now
 
     def count(self, **more: int) -> None:
-        """Add to counts by the names of `MeterReading`."""
+        """Add to counts, given by their names in `MeterReading`."""
         with self._lock:
             for name, by in more.items():
                 self._counts[name] += by
 
     def read(self) -> MeterReading:
-        """Return the counts by now; an unfinished wait counts up to now in `waited_s`."""
+        """Return the current counts; `waited_s` includes waits that are not over."""
         with self._lock:
             self._settle(time.perf_counter())
             return MeterReading(**self._counts)  # type: ignore[arg-type] # of which most are whole
@@ -111,7 +111,10 @@ class StepCost:
     """The cost of a training step.
 
     Attributes:
-        tokens: Tokens of prompts and completions that the trainer has counted.
+        step: Number of the step.
+        seconds: Duration of the step in seconds.
+        tokens: Number of prompt and completion tokens, as the trainer counts them.
+        environments: The costs of the environments during the step.
     """
 
     step: int

@@ -1,8 +1,8 @@
 """The number of episodes at once: more as episodes succeed, half as many under pressure.
 
-This is additive increase and multiplicative decrease, which converges to a fair and efficient share
-of the bottleneck, without knowing which part that is (Chiu & Jain 1989), as in TCP's congestion
-avoidance (RFC 5681): what is full or too slow says so, by refusing, and is then asked less.
+This is additive increase and multiplicative decrease (Chiu & Jain 1989), as in TCP's congestion
+avoidance (RFC 5681). It converges to a fair and efficient share of the bottleneck without knowing
+which part that is: a part that is full or too slow refuses requests, and then gets fewer.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Pace:
     """A number of places that changes between 1 and `most`; used from one event loop.
 
     Args:
-        most: Places that there are at most, and at first.
+        most: Initial and maximum number of places.
 
     Attributes:
-        trace: When the number changed by a decrease, or came back to `most`: seconds since the
-            beginning, what it was then, and why. The last 1000.
+        trace: The last 1000 decreases and recoveries to `most`, each with the seconds since the
+            beginning, the new number of places, and the reason.
     """
 
     def __init__(self, most: int) -> None:
@@ -41,7 +41,7 @@ class Pace:
         return int(self._limit)
 
     async def enter(self) -> int:
-        """Wait for a place and take the place; return a ticket for `ease` and `press`."""
+        """Wait for a place and take it; return a ticket for `press`."""
         while self._taken >= self.limit:
             called = asyncio.get_running_loop().create_future()
             self._waiting.append(called)
@@ -68,7 +68,7 @@ class Pace:
                 free -= 1
 
     def ease(self) -> None:
-        """Note a success: add a place after as many successes as there are places."""
+        """Note a success: one place is added after as many successes as there are places."""
         if self._limit < self._most:
             self._limit = min(self._limit + 1.0 / self._limit, float(self._most))
             if self._limit == self._most:
@@ -78,7 +78,7 @@ class Pace:
     def press(self, ticket: int, why: str) -> None:
         """Note pressure: halve the number of places.
 
-        What began before the last decrease says nothing new: a full server refuses many at once.
+        Calls that began before the last decrease are ignored: a full server refuses many at once.
         """
         if ticket == self._decreases and self.limit > 1:
             self._limit = max(1.0, self._limit * DECREASE)

@@ -21,12 +21,12 @@ NOT_OVER = "its driver left the episode before the end"
 def recorded_rollouts(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iterator[Rollout]]:
     """Read the episodes of a recording as rollouts.
 
-    What was refused, or raised, is no step; it is listed in ``errors`` of the rollout. An episode
-    of which a part is missing has failed. One that was not done, and was followed by another, came
-    to a limit of its driver.
+    A step that was refused or that raised is not recorded as a step, but listed in the rollout's
+    ``errors``. An episode with a missing part has the outcome ``failed``. An episode that was not
+    done before the next one began has the outcome ``limit``.
 
     Raises:
-        RecordingError: The file is no recording, or is damaged.
+        RecordingError: The file is not a recording, or is damaged.
     """
     found = read_header(path)
     header = RolloutHeader(
@@ -107,7 +107,7 @@ def _outcome(episode: RecordedEpisode, why: str | None) -> Any:
     if why:
         return "failed"
     if not episode.is_done:
-        return "limit"  # its driver began another
+        return "limit"  # its driver began another episode
     return "truncated" if episode.events[-1].truncated else "done"
 
 

@@ -1,6 +1,6 @@
-"""The records of rollouts: a line of JSON, or a row of a table, for each.
+"""The records of rollouts, stored as one line of JSON or one row of a table each.
 
-A file of rollouts is JSON lines. Its first line is a header, every other one a `Rollout`:
+A file of rollouts is JSON lines. Its first line is a header, and every other line is a `Rollout`:
 
     {"format": "openenv-rollouts", "version": 1, "environment": ..., "policy": ..., ...}
     {"id": "train/3#0", "task_id": "train/3", "sample": 0, "steps": [...], "reward": 1.0, ...}
@@ -16,13 +16,13 @@ from openenv.reward import RewardKind
 
 FORMAT, FORMAT_VERSION = "openenv-rollouts", 1
 
-# `stopped`: the policy had nothing more to do, such as a person who left, or a script at its end.
+# `stopped`: the policy had nothing more to do, as when a person leaves or a script ends.
 Outcome = Literal["done", "truncated", "limit", "stopped", "failed"]
 Limit = Literal["steps", "wall_clock", "tokens", "invalid_actions"]
 
 
 class _Record(BaseModel):
-    # A later version may add fields; they are kept, and written again.
+    # Fields that a later version adds are kept, and written again.
     model_config = ConfigDict(extra="allow", validate_assignment=False)
 
 
@@ -64,7 +64,7 @@ class StepRecord(_Record):
 
     @property
     def tokens(self) -> int | None:
-        """Number of tokens that the policy has written; None if the policy does not tell."""
+        """Number of tokens that the policy wrote; None if the policy does not report it."""
         known = self.policy or {}
         if isinstance(known.get("completion_token_ids"), list):
             return len(known["completion_token_ids"])
@@ -101,9 +101,8 @@ class Failure(_Record):
 class Rollout(_Record):
     """The record of one episode by one policy.
 
-    `reward` is what the episode is worth, by what the environment declares of its rewards; None
-    where that is not known, and then `unscored` says why. Rollouts of one task and one seed are a
-    `group`, as GRPO has it.
+    `reward` is the episode's reward, by the environment's declaration of rewards. If it is None,
+    `unscored` gives the reason. Rollouts of one task and one seed form a `group`, as in GRPO.
     """
 
     id: str = Field(description="Task, epoch and sample: unique in its file.")

@@ -1,16 +1,16 @@
 """Read a model's reply: thoughts, words and tool calls.
 
-Every way to play an environment with a model reads replies here, so that a model is scored on what
-it does and never on how it came to it:
+Every way to play an environment with a model reads replies here, so that a model is scored by its
+actions and never by the format of its replies:
 
-1. Thoughts are taken away: what stands between the markers of the model's family. A thought that is
-   not closed takes all of the reply.
-2. Calls of tools are read, in whichever format they are written (`openenv.rollouts.formats`), and
-   all of them are carried out, in order.
-3. Without a call, the words are the action where an action needs one text and nothing else. Where
-   that text is code, it may stand in a Markdown fence.
+1. Thoughts are removed: the text between the markers of the model's family. If a thought is not
+   closed, nothing of the reply is carried out.
+2. Tool calls are read, in any format (`openenv.rollouts.formats`), and all of them are carried out,
+   in order.
+3. Without a call, the words are the action if an action is one text and nothing else. If that text
+   is code, it may be in a Markdown fence.
 
-A call that cannot be read, or a reply that was cut off, is not carried out, and the model is told.
+Unreadable calls and cut-off replies are not carried out, and the model is told so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from openenv.rollouts.formats import Region, has_unread_call, regions_in, typed_
 from openenv.rollouts.interfaces import AgentTool, Interface, resolve_reference
 
 ActBy = Literal["auto", "tools", "json", "text"]
-"""How a model acts: only by ``tools``, by ``json``, or by ``text``; or by whichever it uses."""
+"""How a model acts: only by ``tools``, by ``json``, or by ``text``; ``auto`` allows all of them."""
 
 CUT = "the reply was cut off before it was complete, and was not carried out"
 OPEN_THOUGHT = "the reply ended before its thought did, so there is no action in it"
@@ -34,10 +34,10 @@ OPEN_THOUGHT = "the reply ended before its thought did, so there is no action in
 
 @dataclass
 class ParsedCall:
-    """A model's call of a tool.
+    """A tool call of a model.
 
     Attributes:
-        id: The id by which the result is told; empty if the model gave none.
+        id: The id to which the result refers; empty if the model gave none.
     """
 
     id: str
@@ -50,11 +50,12 @@ class ParsedReply:
     """The content of a model's reply.
 
     Attributes:
-        text: Its words: the reply without thoughts, calls and special tokens.
-        calls: Its calls of tools, in order. Words that are an action are a call too.
+        thought: The thoughts, joined.
+        text: The words: the reply without thoughts, calls and special tokens.
+        calls: The tool calls, in order. Words that are an action count as a call.
         problem: Reason why the rest is not carried out; None if nothing is wrong.
-        end: Where the last written call ends in the reply as it was read, in characters; None
-            without a written call.
+        end: Position after the last written call in the reply, in characters; None without a
+            written call.
     """
 
     thought: str
@@ -65,7 +66,7 @@ class ParsedReply:
 
     @property
     def has_written_calls(self) -> bool:
-        """True if the model wrote calls of tools, rather than words that are an action."""
+        """True if the model wrote tool calls, rather than words that are an action."""
         return self.end is not None
 
 
@@ -81,11 +82,12 @@ def read_reply(
     """Read a reply.
 
     Args:
-        text: The reply. Special tokens may be in it; markers of calls and thoughts often are some.
-        act_by: The ways to act that count. `json` and `tools` both take calls in any format.
-        is_cut: The reply came to its limit before the model ended it: nothing of it counts.
-        in_thought: The prompt has opened a thought already, as the templates of some models do.
-        specials: Special tokens of the tokenizer, which are no words.
+        text: The reply, special tokens included: markers of calls and thoughts often are some.
+        interface: The environment's interface.
+        act_by: The ways to act that count. `json` and `tools` both accept calls in any format.
+        is_cut: True if the reply reached a limit before the model ended it; it has no calls then.
+        in_thought: True if the prompt has already opened a thought, as some templates do.
+        specials: Special tokens of the tokenizer, which do not count as words.
     """
     thought, masked, begin, is_open = split_thoughts(text, in_thought=in_thought)
     if is_cut or is_open:
@@ -154,7 +156,7 @@ def _fits(value: Mapping[str, Any], tool: AgentTool) -> bool:
 
 
 def _typed(name: str, arguments: Mapping[str, Any], interface: Interface) -> ParsedCall:
-    """Return a call whose values have the types of the tool's schema."""
+    """Return a call whose values have the types in the tool's schema."""
     tool = interface.tool(name)
     root: dict[str, Any] = {} if tool is None else dict(tool.input_schema)
     properties = root.get("properties", {})
@@ -166,7 +168,7 @@ def _typed(name: str, arguments: Mapping[str, Any], interface: Interface) -> Par
 
 
 def _without(text: str, regions: Sequence[Region]) -> str:
-    """Return the text with regions blanked, at unchanged length."""
+    """Return the text with regions replaced by spaces, at unchanged length."""
     for region in regions:
         text = text[: region.start] + " " * (region.end - region.start) + text[region.end :]
     return text
@@ -174,7 +176,7 @@ def _without(text: str, regions: Sequence[Region]) -> str:
 
 # ------------------------------------------------------------------ thoughts
 
-# What opens and closes a thought, family by family.
+# Markers that open and close a thought, by model family.
 _THOUGHTS = [
     ("<think>", "</think>"),  # Qwen, DeepSeek, GLM, Kimi, Nemotron, SmolLM3, MiniMax, Hunyuan, ...
     ("<thinking>", "</thinking>"),
@@ -205,7 +207,7 @@ _ANALYSIS = re.compile(
 
 
 def opens_thought(prompt: str) -> bool:
-    """Return whether a prompt ends in an open thought, so that the reply begins inside the thought.
+    """Return whether a prompt ends in an open thought, in which the reply then begins.
 
     Args:
         prompt: The rendered prompt, or its end.
@@ -219,12 +221,13 @@ def split_thoughts(text: str, *, in_thought: bool = False) -> tuple[str, str, in
     """Separate the thoughts of a reply from the rest.
 
     Args:
-        in_thought: Whether the reply begins within a thought.
+        text: The reply.
+        in_thought: True if the reply begins within a thought.
 
     Returns:
-        The thoughts, joined; the reply with its thoughts blanked, as long as before, in which calls
-        are looked for; where the last thought ends, behind which the answer's words stand; and
-        whether the last thought is still open.
+        The thoughts, joined; the reply with its thoughts replaced by spaces, in which calls are
+        looked for; the end of the last thought, after which the answer's words begin; and whether
+        the last thought is still open.
     """
     spans, is_open = _thoughts(text, in_thought)
     masked, at = "", 0
@@ -238,7 +241,7 @@ def split_thoughts(text: str, *, in_thought: bool = False) -> tuple[str, str, in
 
 
 def _thoughts(text: str, in_thought: bool) -> tuple[list[tuple[int, int, str]], bool]:
-    """Return the spans of thoughts, markers included, with the thoughts; and whether the last is
+    """Return the spans of thoughts, markers included, with their texts; and whether the last one is
     open.
     """
     spans: list[tuple[int, int, str]] = []
@@ -248,7 +251,7 @@ def _thoughts(text: str, in_thought: bool) -> tuple[list[tuple[int, int, str]], 
         return [(0, len(text), text)], True
     if close is not None and (
         in_thought or opened is None or close.start() < opened.start()
-    ):  # the prompt has opened it
+    ):  # the prompt has opened the thought
         spans.append((0, close.end(), text[: close.start()]))
         at = close.end()
     opened, analysis = _OPEN.search(text, at), _ANALYSIS.search(text, at)
@@ -276,7 +279,7 @@ def _thoughts(text: str, in_thought: bool) -> tuple[list[tuple[int, int, str]], 
 
 # ------------------------------------------------------------------ words that are an action
 
-# What stands around the words of an answer.
+# Markers around the words of an answer.
 _WRAPPERS = re.compile(
     r"<\|START_RESPONSE\|>|<\|END_RESPONSE\|>|</?response>|\[END FINAL RESPONSE\]"
     r"|<\|start\|>(?:assistant)?|<\|(?:end|return)\|>|<\|channel\|>(?:final|commentary)[^<]*<\|message\|>"
@@ -291,7 +294,8 @@ _FENCE = re.compile(
 def _words(answer: str, specials: Sequence[str]) -> str:
     """Return the words of an answer without special tokens and wrappers.
 
-    Blank lines at both ends go, and not the spaces before the first word: they indent code.
+    Blank lines at both ends are removed, but not the spaces before the first word: they may indent
+    code.
     """
     answer = _WRAPPERS.sub("", answer)
     for special in specials:
@@ -315,11 +319,11 @@ def strip_fences(words: str) -> str:
     return "".join(found).rstrip("\n") if found else words
 
 
-# ------------------------------------------------------------------ what the model is told
+# ------------------------------------------------------------------ messages to the model
 
 
 def describe_missing_action(interface: Interface, act_by: ActBy = "auto") -> str:
-    """Describe to a model that the reply has no action."""
+    """Describe to a model that its reply has no action."""
     names = ", ".join(tool.name for tool in interface.tools)
     if act_by == "json":
         return f'the reply holds no JSON object {{"name": ..., "arguments": ...}} of {names}'
@@ -327,7 +331,7 @@ def describe_missing_action(interface: Interface, act_by: ActBy = "auto") -> str
 
 
 def describe_unknown_tool(name: str, interface: Interface) -> str:
-    """Describe to a model that there is no tool of a name."""
+    """Describe to a model that no tool has this name."""
     known = [tool.name for tool in interface.tools]
     return f"there is no tool {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}"
 
@@ -336,6 +340,7 @@ def describe_tools(interface: Interface, *, as_json: bool = False) -> str:
     """Describe in words how to act.
 
     Args:
+        interface: The environment's interface.
         as_json: Ask for a call as JSON, even if a whole reply can be the action.
     """
     if interface.takes_any_text and not as_json:

@@ -1,11 +1,11 @@
-"""Rollouts: episodes of many tasks, many samples of each, many at once.
+"""Rollouts: episodes of many tasks, with several samples each, many at once.
 
     run = openenv.rollout("echo_env", "random", tasks, n=4, concurrency=64, output="runs/x.jsonl")
     print(run.summary().mean_reward)
 
-Each of `concurrency` places has one session of the environment, which is reset from one episode to
-the next. A place takes a rollout only once it has a session, so that none waits in the queue of a
-server that is full; and there are fewer places for a while where anything pushes back (see
+Each of `concurrency` places has one session of the environment, which is reset from episode to
+episode. A place takes a rollout only once it has a session, so that no rollout waits in the queue
+of a full server. If a server or a model pushes back, fewer places play for a while (see
 `openenv.rollouts.pace`).
 """
 
@@ -76,15 +76,15 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 OPENED_AT_ONCE = 64
-# How long nobody may have a session before it is given up, where there was one before.
+# If no session can be had any more, how long to keep trying.
 PATIENCE_S = 60.0
 RETRY_TOLD_EVERY_S = 10.0
 TICK_S = 0.2
 SYNC_EVERY_S = 5.0
 END_GRACE_S = 10.0
-# Ended rollouts before a share of them that has failed means anything.
+# Number of ended rollouts before the share of failed ones counts.
 FEWEST_ENDED = 20
-# Tasks whose resets fail that are said by name, at most.
+# Maximum number of tasks whose failing resets are logged.
 TOLD_TASKS = 20
 
 
@@ -93,7 +93,7 @@ class RolloutRun:
 
     Attributes:
         header: The header of the run's file.
-        output: The file of JSON lines that they are in; None where they are in memory.
+        output: The file of JSON lines with the rollouts; None if they are in memory.
 
     Example:
         >>> from blackjack_env.server.blackjack_environment import BlackjackEnvironment
@@ -147,7 +147,7 @@ class RolloutOptions:
     keep: Callable[[Rollout], Any] | None = None
     on_rollout: Callable[[Rollout], Any] | None = None
     progress: Callable[[RolloutProgress], Any] | None = None
-    remembers: bool = True  # rollouts that are written to no file are kept in memory
+    remembers: bool = True  # keep rollouts in memory if no file is written
 
     def __post_init__(self) -> None:
         for name, least in (("n", 1), ("concurrency", 1), ("retries", 0), ("num_tasks", 1)):
@@ -170,7 +170,7 @@ class RolloutOptions:
 
     @property
     def table(self) -> Path | None:
-        """The Parquet file to make at the end; None without a request."""
+        """The Parquet file to write at the end; None if the output is not one."""
         path = None if self.output is None else Path(self.output)
         return path if path is not None and path.suffix == PARQUET else None
 
@@ -198,7 +198,7 @@ class RolloutOptions:
             return self.seed
         path = self.lines
         if self.resume and path is not None and path.exists() and path.stat().st_size:
-            with contextlib.suppress(ValueError):  # which the writer says better
+            with contextlib.suppress(ValueError):  # the writer gives a better error
                 known = read_header(path).settings.get("seed")
                 if isinstance(known, int):
                     return known
@@ -236,53 +236,51 @@ async def rollout_async(
     """Play episodes and record each. May be called from any thread.
 
     Args:
-        env: The environment: the address of a server; what `openenv serve` takes, or the name of an
-            installed environment, which then runs in this process, as does an environment class; a
-            client, whose server is used, or a function that makes clients; an `EnvPool`.
-        policy: Who plays: a name, such as ``random`` or ``openai:MODEL`` (see
-            `openenv.rollouts.policies`), or whatever `openenv.rollouts.policies.base` describes.
-        tasks: What is to be done: a taskset, or any iterable of tasks, which gives the same ones in
-            the same order when a run is resumed; or a sampler, which learns from what came of
-            them. Without any, `n` episodes are played, each with a seed of its own.
-        n: Rollouts of each task: a group, of the same seed.
-        num_tasks: Groups at most; None for all that `tasks` gives.
-        concurrency: Episodes at once, at most. There are fewer where something pushes back.
-        output: A file of JSON lines to write them to (see `openenv.rollouts.files`), whole lines
-            even if the program is killed; or a Parquet file, which is made of a file of JSON lines
-            beside it at the end. By default they are kept in memory.
-        resume: Go on with such a file: what is in it is not done again, and what has failed is.
-        seed: The seed from which all seeds are derived; by default random, kept in the header.
-        limits: When an episode is ended.
-        retries: How often a rollout is begun anew whose attempt failed for a passing cause: a
-            session that was lost, a timeout, a server or a model with too much to do. Each such
-            failure is in its record.
-        error_budget: The share of rollouts that may fail, as a float, or how many, as an int. A
-            share above 0 is not spent by one task alone whose rollouts fail, if others can be
+        env: The environment: the address of a server; a target of `openenv serve` or the name of an
+            installed environment, which runs in this process, as does an environment class; a
+            client, whose server is used, or a function that creates clients; or an `EnvPool`.
+        policy: The policy: a name, such as ``random`` or ``openai:MODEL`` (see
+            `openenv.rollouts.policies`), or an object as in `openenv.rollouts.policies.base`.
+        tasks: The tasks: a taskset, or any iterable of tasks, which must yield the same tasks in
+            the same order when a run is resumed; or a sampler, which learns from the rewards.
+            Default: no tasks, but `n` episodes, each with its own seed.
+        n: Number of rollouts of each task. They form a group and have the same seed.
+        num_tasks: Maximum number of groups; None for all tasks.
+        concurrency: Maximum number of episodes at once. Under pressure there are fewer.
+        output: The file to write: JSON lines (see `openenv.rollouts.files`), which stay intact
+            even if the program is killed; or a Parquet file, which is made at the end from a file
+            of JSON lines beside it. Default: keep the rollouts in memory.
+        resume: Continue an existing file: play only rollouts that are missing or have failed.
+        seed: The seed from which all seeds are derived. Default: random. The header records it.
+        limits: Limits that end an episode.
+        retries: Further attempts at a rollout after a passing failure: a lost session, a timeout,
+            an overloaded server or model. The record lists each failure.
+        error_budget: The rollouts that may fail: a share as a float, or a number as an int. A share
+            above 0 is not spent by the rollouts of a single failing task, if others can be
             played.
-        trajectory_scorer: Scores each episode as a whole; see `openenv.rewards.delayed`. By default
-            its reward is what the environment says, by what it declares of its rewards.
-        credit: What each step gets of a reward that is told for the whole: ``terminal``,
-            ``uniform``, ``discounted:0.95``, or a function; see `openenv.rewards.credit`.
-        token_credit: What each token gets of the reward of its step: ``last``, ``spread``, or a
-            function.
-        keep: Asked of each rollout; where it says no, what happened in the rollout is left out of
-            its record, which stays.
-        on_rollout: Called with each rollout, once it is written. It and `keep` are plain, and then
-            called in a thread, one after the other; or ``async def``.
-        progress: Called with how far it has come, now and then, and at the end.
+        trajectory_scorer: Scores each episode as a whole; see `openenv.rewards.delayed`. Default:
+            the environment's rewards, by its declaration of rewards.
+        credit: Assigns an episode's reward to its steps: ``terminal``, ``uniform``,
+            ``discounted:0.95``, or a function; see `openenv.rewards.credit`.
+        token_credit: Assigns the reward of a step to its tokens: ``last``, ``spread``, or a
+            function. Default: none.
+        keep: Called with each rollout. If it returns a false value, the rollout's record stays, but
+            without steps, messages and observations.
+        on_rollout: Called with each rollout, once it is written. Like `keep`, it is ``async def``,
+            or a plain function that is called in a thread, one call at a time.
+        progress: Called with the progress now and then, and at the end.
 
     Returns:
         The rollouts.
 
     Raises:
-        RolloutsFailed: More than the error budget have failed. What was written stays.
-        FileExistsError: There is such a file, and `resume` was not asked for.
+        RolloutsFailed: More rollouts have failed than the error budget allows. Written ones stay.
+        FileExistsError: The output exists, and `resume` is False.
         RolloutFileError: The output cannot be resumed.
-        MissingPackage: The output is a Parquet file, or the policy a model, and what that needs is
-            not installed.
+        MissingPackage: A package that the Parquet output or the policy needs is not installed.
         PolicyError: There is no such policy.
         ConnectError: No server answers.
-        OSError: The disk is full, say. What was written stays.
+        OSError: A file cannot be written, for example on a full disk. Written rollouts stay.
 
     Example:
         >>> from blackjack_env.server.blackjack_environment import BlackjackEnvironment
@@ -308,13 +306,13 @@ async def rollout_async(
         on_rollout=on_rollout,
         progress=progress,
     )
-    # In a thread: it may load a model, or import what asks a server.
+    # In a thread, since this may load a model, or import code that calls a server.
     run = await asyncio.to_thread(RolloutRunner, policy, tasks, options)
     return await run.run(env)
 
 
 def synchronous(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Wrap a coroutine function for callers without a loop: run calls on the shared loop."""
+    """Wrap a coroutine function for synchronous callers; it runs on the shared event loop."""
 
     @wraps(function)
     def waited(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -340,7 +338,7 @@ Example:
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the shared loop; after an interrupt, wait until everything is closed."""
+    """Run a coroutine on the shared loop; after an interrupt, wait up to 10 s for its cleanup."""
     ended = threading.Event()
 
     async def running() -> T:
@@ -360,9 +358,9 @@ class RolloutRunner:
     """Plays the episodes of one run: places, retries, files and error budget.
 
     Design notes. Everything here runs on one event loop. Each of `concurrency` places is a task
-    that holds a session and plays one episode after the other in it; a place takes a rollout only
-    once it has a session. Code of users and files that may be slow run in threads of one kind each
-    (`UserCodeCaller`), so that calls of one kind never overlap. `run` can be called once.
+    that holds a session and plays one episode after another in it; a place takes a rollout only
+    once it has a session. User code runs in threads, one call at a time for each kind of code
+    (`UserCodeCaller`). `run` can be called once.
     """
 
     def __init__(self, policy: Any, tasks: Any, options: RolloutOptions) -> None:
@@ -400,7 +398,7 @@ class RolloutRunner:
             stack.callback(self._scoring.caller.close)
             stack.callback(self._caller.close)
             files = contextlib.ExitStack()
-            stack.push_async_callback(_wholly, files.close)  # a disk may take its time
+            stack.push_async_callback(_wholly, files.close)  # flushing to a disk may take a while
             await _wholly(partial(self._begin, files, await self._source.reward()))
             try:
                 await self._play()
@@ -414,7 +412,7 @@ class RolloutRunner:
         return self.result
 
     def _begin(self, files: contextlib.ExitStack, spec: RewardSpec | None) -> None:
-        """Open the file, and find out which rollouts are missing."""
+        """Open the file, and determine which rollouts are missing."""
         options = self._options
         seed, lines = options.drawn_seed(), options.lines
         self._feed = feed_of(self._tasks, options.n, lines)
@@ -456,7 +454,7 @@ class RolloutRunner:
             self._tally.note_group(group.rewards)
             self._feed.found_group(rollout.group, group.rewards, group.costs)
 
-    # ------------------------------------------------------------------ its places
+    # ------------------------------------------------------------------ places
 
     async def _play(self) -> None:
         self._tally.begin()
@@ -492,7 +490,7 @@ class RolloutRunner:
             )
 
     async def _place(self) -> None:
-        """Hold a session, and play one episode after the other."""
+        """Hold a session, and play one episode after another."""
         session: Any = None
         waited, is_fresh = 0, True
         try:
@@ -518,7 +516,7 @@ class RolloutRunner:
                 self._close(session)
 
     async def _opened(self, waited: int) -> Any:
-        """Open a session; return None if opening is to be tried again, or no session is needed."""
+        """Open a session; return None to try again, or if no session is needed any more."""
         self._opening += 1
         try:
             async with self._door:
@@ -532,7 +530,7 @@ class RolloutRunner:
             except BaseException:
                 self._close(session)
                 raise
-            # A session of which nothing can be learned is none: that would be tried for ever.
+            # Counts as opened only if its interface was learned; otherwise retries never end.
             self._has_opened = True
             self._alive_at = time.monotonic()
             return session
@@ -546,7 +544,7 @@ class RolloutRunner:
         return None
 
     def _check_worth_waiting(self, error: Exception) -> None:
-        """Raise an error of opening a session that waiting would not mend."""
+        """Raise an error of opening a session, unless waiting may help."""
         if not is_passing(error) or isinstance(error, AuthenticationError | PermissionRefused):
             raise error
         if not self._has_opened and not isinstance(error, CapacityError):
@@ -555,7 +553,7 @@ class RolloutRunner:
             raise error
 
     def _tell_of_retry(self, error: Exception) -> None:
-        """Log why no session can be had, at once and every 10 s."""
+        """Log why no session can be opened, at once and then every 10 s."""
         now = time.monotonic()
         if now - self._told_of_retry_at < RETRY_TOLD_EVERY_S:
             logger.debug("no session could be opened: %s", error)
@@ -567,7 +565,7 @@ class RolloutRunner:
         logger.warning("no session could be opened; it is tried again %s: %s", for_s, error)
 
     def _note_long(self) -> None:
-        """Log once that episodes may have no end if no limit ends them."""
+        """Log once that episodes may never end, if no limit ends them."""
         limits = self._options.limits
         is_bounded = any(one is not None for one in (limits.steps, limits.seconds, limits.tokens))
         if is_bounded or self._is_long or self._tally.ended:
@@ -581,7 +579,7 @@ class RolloutRunner:
         )
 
     async def _learn(self, session: Any) -> None:
-        """Find out how an agent acts in the environment, if the policy asks."""
+        """Look up the environment's interface, if the policy needs it."""
         async with self._learning:
             if self._config is None:
                 needed = self._policy.needs_interface
@@ -610,7 +608,7 @@ class RolloutRunner:
                 await asyncio.gather(doing, return_exceptions=True)
 
     def _close(self, session: Any) -> None:
-        """Close a session in the background: a step that hangs delays the closing."""
+        """Close a session in the background, since a hanging step delays the closing."""
         self._open -= 1
         closing = asyncio.ensure_future(self._closed(session))
         self._closing.add(closing)
@@ -627,7 +625,7 @@ class RolloutRunner:
             logger.info("a session could not be closed: %s", error)
 
     def _note_room(self) -> None:
-        """Log once that the server holds fewer sessions than the run would use."""
+        """Log once that the server holds fewer sessions than the run could use."""
         room, wanted = self._source.room, self._options.concurrency
         if self._tally.total is not None:
             wanted = min(wanted, self._tally.total)
@@ -642,7 +640,7 @@ class RolloutRunner:
             )
 
     def _note_queue(self, queued: Queued) -> None:
-        """Log once that the server is full; sessions that are open play on."""
+        """Log once that the server is full; open sessions continue."""
         self._note_room()
         if not self._is_queued:
             self._is_queued = True
@@ -652,7 +650,7 @@ class RolloutRunner:
                 self._options.concurrency,
             )
 
-    # ------------------------------------------------------------------ its rollouts
+    # ------------------------------------------------------------------ rollouts
 
     async def _attempt(self, session: Any, job: RolloutJob, *, is_fresh: bool) -> bool:
         """Play an episode; return whether the session may be used again."""
@@ -679,7 +677,7 @@ class RolloutRunner:
         return done.limit != "wall_clock"
 
     async def _failed(self, job: RolloutJob, failure: AttemptFailed, *, is_fresh: bool) -> None:
-        # What was lost between two episodes is the session's failure, not the rollout's.
+        # A session lost between two episodes does not count as an attempt at the rollout.
         is_lost = isinstance(failure.cause, ConnectError | SessionLost)
         if not (is_lost and failure.at == "reset" and not is_fresh):
             job.attempts += 1
@@ -731,15 +729,15 @@ class RolloutRunner:
         await self._jobs.end()
 
     def _note_budget(self, *, is_over: bool = False) -> None:
-        """Note, once more rollouts have failed than may, how many had by then. Nothing is awaited
-        between the count and this, so that what else fails meanwhile has no part in it.
+        """Store the error once more rollouts have failed than the budget allows. Nothing is awaited
+        between the count and this call, so that later failures are not included.
         """
         tally, budget = self._tally, self._options.error_budget
         is_hopeless = False
         if isinstance(budget, int):
             allowed = float(budget)
         elif budget and tally.is_one_task_failing and (tally.failed < tally.ended or not is_over):
-            return  # one task that is broken says nothing of the others, however few they are
+            return  # a single broken task says nothing about the others, however few they are
         elif is_over:
             allowed = budget * tally.ended
         else:

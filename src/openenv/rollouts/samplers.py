@@ -1,14 +1,14 @@
 """Sources of a run's tasks, and exact resumption of samplers that learn.
 
-A sampler gives what its arguments, and what it was told so far, decide. So everything that it was
-asked and told is written down, in a file beside that of the rollouts, ``x.jsonl.sampler``:
+A sampler's choices depend on its arguments and on the results reported to it. Therefore all its
+choices and all reports are written to a file beside that of the rollouts, ``x.jsonl.sampler``:
 
-    {"format": "openenv-sampler", "version": 1, "state": {...}}    what it was at first
+    {"format": "openenv-sampler", "version": 1, "state": {...}}    the initial state
     {"drew": "train/3"}                                            written before anything is played
     {"told": "train/3", "rewards": [1.0, 0.0], "costs": null}      once all of a group is written
 
-A run that was killed is gone on with by doing all of that again. A group whose rollouts are all in
-their file, and of which the sampler was not told before the end came, is told of then.
+A resumed run repeats these events. Afterwards it reports the groups that are complete in the file
+of the rollouts, but were not reported before the earlier run ended.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def feed_of(tasks: Any, seeds: int, lines: Path | None) -> TaskFeed:
     """Return the feed of a run's tasks.
 
     Args:
-        tasks: The tasks argument of a run; None for `seeds` episodes without tasks.
+        tasks: The argument `tasks` of a run; None for episodes without tasks.
+        seeds: Number of episodes if there are no tasks.
+        lines: The file of the rollouts; None if there is none.
 
     Raises:
         TasksetError: The source holds no tasks.
@@ -61,33 +63,37 @@ def feed_of(tasks: Any, seeds: int, lines: Path | None) -> TaskFeed:
         return TaskFeed(tasks)
     taskset = tasks if isinstance(tasks, Taskset) else load_tasks(tasks)
     feed = TaskFeed(taskset)
-    feed.has_unique_ids = taskset.is_finite  # which it has seen to
-    if lines is not None:  # of many tasks it takes a while
+    feed.has_unique_ids = taskset.is_finite  # the taskset has checked this
+    if lines is not None:  # computing the fingerprint of many tasks takes a while
         feed.settings = {"tasks": taskset.fingerprint}
     return feed
 
 
-# By their names, as `sampler_named` takes them.
+# The names that `sampler_named` takes.
 SAMPLERS = ("sequential", "shuffled", "weighted:FIELD", "curriculum")
-FIELDS = ("difficulty",)  # of a task that are numbers; others are looked up in its metadata
+FIELDS = ("difficulty",)  # numeric fields of a task; other names are looked up in its metadata
 
 
 def sampler_named(
     name: str, tasks: Taskset, *, group_size: int = 1, seed: int = 0, num_tasks: int | None = None
 ) -> Sampler:
-    """Make the sampler of a name.
+    """Create a sampler from a name.
 
     Args:
-        name: ``sequential``: the tasks in their order, once; ``shuffled``: in one that the seed
-            decides, once, or again and again where so many are wanted; ``weighted:FIELD``: by
-            chance, each as likely as a number says, its `difficulty` or one in its metadata, or
-            that a function of it gives, ``weighted:module:function``; ``curriculum``, or
-            ``curriculum:KEY``: see `openenv.tasks.CurriculumSampler`.
-        num_tasks: How many are wanted; None for all. The last two never end, so they need it.
+        name: ``sequential``: the tasks in order, once. ``shuffled``: in a random order, once, or
+            reshuffled each epoch if `num_tasks` is given. ``weighted:FIELD``: drawn at random with
+            the weight of each task, its `difficulty` or a number in its metadata;
+            ``weighted:module:function`` computes the weight. ``curriculum`` or ``curriculum:KEY``:
+            see `openenv.tasks.CurriculumSampler`.
+        tasks: The tasks.
+        group_size: Number of rollouts of each task; ``curriculum`` needs at least 2.
+        seed: The seed of the random order or draws.
+        num_tasks: Number of tasks to play; None for all. Required for ``weighted`` and
+            ``curriculum``, which never end.
 
     Raises:
-        TasksetError: There are no tasks; or one has not what it is chosen by.
-        ValueError: There is no such sampler, or it needs a number of tasks, or groups.
+        TasksetError: There are no tasks, or a task lacks the number that it is weighted by.
+        ValueError: The sampler is unknown, or needs `num_tasks` or a larger `group_size`.
     """
     kind, _, what = name.partition(":")
     if kind in ("weighted", "curriculum") and num_tasks is None:
@@ -128,7 +134,8 @@ class SamplerFeed(TaskFeed):
     """Supplies tasks from a sampler, and reports the rewards of each group to the sampler.
 
     Args:
-        sampler: The sampler. To go on, it is given the state that it had at first.
+        sampler: The sampler. On resumption, its initial state is loaded from the file.
+        lines: The file of the rollouts; None if there is none.
     """
 
     def __init__(self, sampler: TaskSampler, lines: Path | None) -> None:
@@ -136,7 +143,7 @@ class SamplerFeed(TaskFeed):
         self._sampler = sampler
         self._path = None if lines is None else lines.with_name(lines.name + SUFFIX)
         self._file: LineFile | None = None
-        self._groups: dict[str, Task] = {}  # of which it was not told yet
+        self._groups: dict[str, Task] = {}  # groups not yet reported to the sampler
         self._told: set[str] = set()
         self._untold: dict[str, tuple[Rewards, Costs]] = {}
         self._past: Iterator[dict[str, Any]] = iter(())
@@ -183,7 +190,7 @@ class SamplerFeed(TaskFeed):
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Report the groups that the sampler was not told of before the resumption."""
+        """Report the groups that were not reported to the sampler before the resumption."""
         self._is_past = False
         for key in [key for key in self._untold if key in self._groups]:
             self._learn(key, *self._untold.pop(key))
@@ -196,7 +203,7 @@ class SamplerFeed(TaskFeed):
         self._untold[key] = rewards, costs
 
     def ended(self, group: SampleGroup, rewards: Rewards, costs: Costs) -> None:
-        if group.key in self._told:  # before a rollout of it that had failed was had again
+        if group.key in self._told:  # before a failed rollout of the group was played again
             return
         if self._is_past:
             self._untold[group.key] = rewards, costs
@@ -216,7 +223,7 @@ class SamplerFeed(TaskFeed):
     def _tell(self, key: str, rewards: Rewards, costs: Costs) -> None:
         self._sampler.update(self._groups.pop(key), rewards, costs)
 
-    # ------------------------------------------------------------------ its file
+    # ------------------------------------------------------------------ the sampler's file
 
     def _go_on(self, path: Path) -> None:
         try:

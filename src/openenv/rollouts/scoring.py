@@ -1,13 +1,13 @@
-"""Scoring episodes later and elsewhere: stored rollouts, and recordings of servers, scored anew.
+"""Scoring episodes later and elsewhere: stored rollouts and recordings of servers are rescored.
 
     from openenv.rollouts.scoring import score_file, score_rollouts
 
     report = score_file("played.jsonl", "scored.jsonl", solved)
     for rollout in score_rollouts(read_rollouts("played.jsonl"), solved): ...
 
-A scorer is what `openenv.rewards.delayed` says, or one of `openenv.rewards.external`. Of what is
-stored it is shown a `StoredTrajectory`: actions and observations are `Fields`, or of the models
-that are given. What an episode was worth before is kept, in ``scored_before``.
+A scorer is a function as in `openenv.rewards.delayed`, or one of `openenv.rewards.external`. It is
+called with a `StoredTrajectory`, in which actions and observations are `Fields`, or have the given
+models. Earlier scores are kept in ``scored_before``.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ __all__ = [
 MAX_REASON = 500  # characters
 MAX_REASONS = 100
 OTHER_REASONS = "other reasons"
-AHEAD = 2  # batches that are begun, for each that may be scored at a time
+AHEAD = 2  # batches begun for each batch that may be scored at a time
 
 
 class ScoringError(OpenEnvError, ValueError):
-    """The file or the scorer is not what was expected; the text says why."""
+    """The file or the scorer is not what was expected; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,20 @@ class ScoringOptions:
     Attributes:
         credit: Assigns the episode's reward to steps if the scorer does not.
         token_credit: Assigns the reward of a step to tokens; None gives tokens nothing.
-        tasks: The task of an id, with what it is scored by, which stored rollouts do not hold.
-        action: The model of actions; None shows `Fields`.
-        observation: The model of observations; None shows `Fields`.
-        timeout_s: Seconds for one attempt; None for no limit. This and the next three are those of
-            `openenv.rewards.external.bounded`, and count for nothing if the scorer is bounded.
-        retries: Further attempts after an error that may pass.
-        concurrency: Episodes, or batches, at a time.
+        tasks: Returns the task of an id, with private fields that the scorer needs and stored
+            rollouts lack; a function or a mapping. None uses the stored tasks.
+        action: The model of actions; None for `Fields`.
+        observation: The model of observations; None for `Fields`.
+        timeout_s: Seconds for one attempt; None for no limit. This option and the next three are
+            those of `openenv.rewards.external.bounded`, and are ignored for a bounded scorer.
+        retries: Further attempts after a passing failure.
+        concurrency: Number of episodes, or batches, scored at a time.
         cache: The cache of scores.
-        batch: How many episodes a scorer of several is given at a time, or a few more: rollouts of
-            one group, where they stand together, are not parted.
+        batch: Number of episodes per call of a batch scorer. A batch may have up to twice as many,
+            so that consecutive rollouts of one group are not split.
 
     Raises:
-        ValueError: There is no such credit assignment, or `batch` is below 1.
+        ValueError: The credit assignment is unknown, or `batch` is below 1.
     """
 
     credit: str | Credit = terminal
@@ -100,7 +101,7 @@ class ScoringOptions:
             raise ValueError(f"batch must be at least 1, not {self.batch}")
 
     def limited(self, scorer: TrajectoryScorer) -> BoundedScorer:
-        """Return the scorer within these limits."""
+        """Return the scorer, bounded by these options."""
         if isinstance(scorer, BoundedScorer):
             return scorer
         return bounded(
@@ -112,18 +113,18 @@ class ScoringOptions:
         )
 
     def task(self, id: str) -> Task | None:
-        """Return the task of an id; None if the id is unknown."""
+        """Return the task with an id; None if the id is unknown."""
         if isinstance(self.tasks, Mapping):
             return self.tasks.get(id)
         return None if self.tasks is None else self.tasks(id)
 
 
 class StoredTrajectory(Trajectory[Any, Any]):
-    """An episode that was stored.
+    """A stored episode.
 
     Attributes:
-        rollout: All that was stored of it: what the policy said (``rollout.messages``) and what it
-            tells of each step (``rollout.steps[n].policy``), too.
+        rollout: The whole record, including the policy's conversation (``rollout.messages``) and
+            its data for each step (``rollout.steps[n].policy``).
     """
 
     def __init__(self, rollout: Rollout, options: ScoringOptions) -> None:
@@ -146,12 +147,12 @@ def _task(rollout: Rollout, options: ScoringOptions) -> Any:
         return None
     try:
         return Task.model_validate(rollout.task)
-    except ValidationError:  # it is of another making
+    except ValidationError:  # the task has another form
         return with_fields(rollout.task)
 
 
 def _observation(seen: Any, step: StepRecord, options: ScoringOptions, what: str) -> Any:
-    """Return an observation with the fields that were stored apart."""
+    """Return an observation with the fields that were stored separately."""
     if not isinstance(seen, dict):
         return seen
     beside = {
@@ -185,19 +186,19 @@ def score_rollouts(
     *,
     scored_by: str | None = None,
 ) -> Generator[Rollout, None, None]:
-    """Score rollouts anew, several at a time; yield copies in the same order.
+    """Rescore rollouts, several at a time; yield copies in the same order.
 
-    A few are read ahead, and no more are held. What could not be scored has no reward, and says
-    why. One that failed has no episode that could be scored.
+    Only a few rollouts are read ahead and held in memory. A rollout that could not be scored has no
+    reward, and the reason. A failed rollout is not scored.
 
     Args:
-        rollouts: The rollouts; they stay as they are.
+        rollouts: The rollouts; they are not changed.
         scorer: Scores an episode.
-        options: Options of the run.
-        scored_by: The scorer's name in the record; by default the scorer's own.
+        options: The options.
+        scored_by: The scorer's name in the record. Default: the scorer's own name.
 
     Yields:
-        Each with its new reward, and the old one in ``scored_before``, the latest last.
+        Each rollout with its new score, and the old score appended to ``scored_before``.
     """
     options = options or ScoringOptions()
     limited = options.limited(scorer)
@@ -217,7 +218,7 @@ def score_rollouts(
 
 
 def _batches(rollouts: Iterable[Rollout], size: int) -> Iterator[list[Rollout]]:
-    """Yield batches of a size, or up to twice the size so that a group is not split."""
+    """Yield batches of a size, or of up to twice the size so that a group is not split."""
     batch: list[Rollout] = []
     for rollout in rollouts:
         is_full = len(batch) >= size
@@ -253,7 +254,7 @@ async def _credited(score: Score, episode: StoredTrajectory, credit: str | Credi
 
 
 def _shown(rollout: Rollout, options: ScoringOptions) -> StoredTrajectory | Score:
-    """Return what the scorer is shown, or an unscored score."""
+    """Return the episode to score, or a score that gives the reason why it has none."""
     if rollout.outcome == "failed":
         failure = rollout.failures[-1] if rollout.failures else None
         why = rollout.unscored if failure is None else f"{failure.type}: {failure.message}"
@@ -302,15 +303,15 @@ class ScoringReport:
     Attributes:
         output: The file that was written.
         rollouts: Number of rollouts in the file.
-        resumed: Number of rollouts that were there before.
+        resumed: Number of rollouts that the file had before.
         scored: Number of rollouts with a reward.
-        changed: How many have another reward than before, or one where there was none, or none
-            where there was one.
+        changed: Number of rollouts whose reward differs from the earlier one, or exists only before
+            or only now.
         mean: The mean reward; None without rewards.
-        mean_before: The mean of the earlier rewards.
-        unscored: Number of rollouts without a reward, by the reason.
-        without_token_rewards: Why tokens were given nothing, though they should be, and how many
-            each.
+        mean_before: The mean of the earlier rewards; None without any.
+        unscored: Number of rollouts without a reward, by reason.
+        without_token_rewards: Number of rollouts whose tokens should have rewards but do not, by
+            reason.
     """
 
     output: str
@@ -385,25 +386,26 @@ def score_file(
     force: bool = False,
     progress: Callable[[ScoringReport], object] | None = None,
 ) -> ScoringReport:
-    """Score a file anew and write the rollouts to another file in the same order.
+    """Rescore a file, and write the rollouts to another file in the same order.
 
     Args:
-        path: A file of rollouts, or a recording of a server, whose episodes are then rollouts.
+        path: A file of rollouts, or a recording of a server, whose episodes become rollouts.
         output: The file to write.
         scorer: Scores an episode.
-        options: Options of the run.
-        scored_by: The scorer's name in the records; by default the scorer's own.
-        resume: Go on with an output that is there: what is in it is not scored again.
-        force: Replace an output that is there.
-        progress: Called after each rollout.
+        options: The options.
+        scored_by: The scorer's name in the records. Default: the scorer's own name.
+        resume: Continue an existing output; its rollouts are not scored again.
+        force: Replace an existing output.
+        progress: Called with the report after each rollout.
 
     Raises:
-        FileExistsError: There is such a file, and neither `resume` nor `force` was asked for.
-        OSError: A file cannot be read, or written.
+        FileExistsError: The output exists, and neither `resume` nor `force` is True.
+        OSError: A file cannot be read or written.
         RecordingError: The recording is damaged.
-        RolloutFileError: The rollouts are damaged; or the output is no file of rollouts, or was
-            scored in another way.
-        ScoringError: The file is neither, or it is the output too; or both are asked for.
+        RolloutFileError: The rollouts are damaged; or the output does not hold rollouts, or was
+            scored with other options.
+        ScoringError: `path` holds neither rollouts nor a recording, or is the output too; or both
+            `resume` and `force` are True.
     """
     options = options or ScoringOptions()
     path, output = Path(path), Path(output)
@@ -418,7 +420,7 @@ def score_file(
     if force:
         output.unlink(missing_ok=True)
     scored = _scored_header(header, name, options)
-    # Scoring a rollout that has failed again would not mend it: it stays where it stands.
+    # Rescoring cannot help a failed rollout, so it stays in the file.
     with RolloutWriter(
         output, scored, resume=resume, keeps_failed=True, on_found=report.note
     ) as writer:
@@ -456,7 +458,7 @@ def read_stored(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iterator[R
         OSError: The source cannot be read.
         RecordingError: The recording is damaged.
         RolloutFileError: The rollouts are damaged.
-        ScoringError: The file is neither.
+        ScoringError: The file holds neither rollouts nor a recording.
     """
     path = Path(path)
     if path.suffix == PARQUET:
@@ -465,7 +467,7 @@ def read_stored(path: str | os.PathLike[str]) -> tuple[RolloutHeader, Iterator[R
     if found == FORMAT:
         return read_header(path), read_rollouts(path)
     if found == RECORDING_FORMAT:
-        from openenv.rollouts.recorded import recorded_rollouts  # which needs the server
+        from openenv.rollouts.recorded import recorded_rollouts  # it imports the server
 
         return recorded_rollouts(path)
     raise ScoringError(f"{path} holds neither rollouts nor a recording: it does not begin as one")

@@ -1,6 +1,6 @@
-"""Sessions for a run, opened from anything that names or makes an environment.
+"""Sessions for a run, opened from anything that names or creates an environment.
 
-Each place of a run has a session of its own, which is reset from episode to episode.
+Each place of a run has its own session, which is reset from episode to episode.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class EpisodeSource(ABC):
 
     Attributes:
         name: The environment's name; secrets in an address are hidden.
-        room: How many sessions the server holds, once one was opened; None if it does not tell.
-            Servers of protocol version 0 do not, nor do a gateway, worker processes that share an
-            address, and a pool, of which a session sees one server of several.
+        room: Number of sessions that the server holds, once a session was opened; None if it does
+            not report this: a server of protocol version 0, a gateway, worker processes that share
+            an address, and a pool, of which a session sees one server of several.
     """
 
     name: str
@@ -79,7 +79,7 @@ class EpisodeSource(ABC):
         """Open a session on the running loop.
 
         Raises:
-            OpenEnvError: No session can be had.
+            OpenEnvError: No session can be opened.
         """
 
     @abstractmethod
@@ -90,7 +90,7 @@ class EpisodeSource(ABC):
         """Return the interface by which an agent acts in the environment.
 
         Raises:
-            OpenEnvError: Nothing tells.
+            OpenEnvError: The environment does not describe its actions.
         """
         raise NotSupported(f"{self.name} does not tell how one acts in it", feature="tools")
 
@@ -101,7 +101,7 @@ class EpisodeSource(ABC):
         """Play an episode in a session; see `openenv.rollouts.episodes.play`.
 
         Raises:
-            AttemptFailed: The attempt came to nothing.
+            AttemptFailed: The attempt has failed.
         """
 
     @abstractmethod
@@ -113,12 +113,12 @@ class Sessions(EpisodeSource):
     """Opens sessions with clients of an environment.
 
     Args:
-        name: What the environment is called; of an address, secrets in it are hidden.
-        make: Makes a client that is not connected yet; or, awaited, one that is.
-        source: The environment class, or the ASGI application, that runs in this process.
+        name: The environment's name; secrets in an address are hidden.
+        make: Creates an unconnected client, or returns an awaitable of a connected one.
+        source: The environment class or ASGI application that runs in this process.
         close: Called at the end.
-        asked: A client whose server is asked what it tells without a session.
-        is_spread: Sessions are on several servers.
+        asked: A client whose server is asked for data that needs no session.
+        is_spread: True if the sessions are on several servers.
     """
 
     def __init__(
@@ -140,11 +140,11 @@ class Sessions(EpisodeSource):
         self._opened: dict[int, Client] = {}
 
     async def reward(self) -> RewardSpec | None:
-        """Return the environment's declaration of rewards; None if not known before the first
-        reset. An unreachable server is reported when sessions are opened.
+        """Return the environment's declaration of rewards; None if unknown before the first reset.
+        An unreachable server is reported when sessions are opened.
 
         Raises:
-            ConnectError: A proxy did not answer; it would not where sessions are opened.
+            ConnectError: A proxy did not answer, and would not answer when sessions are opened.
         """
         if self._source is not None:
             managers = managers_of(self._source) if _is_asgi(self._source) else []
@@ -199,7 +199,7 @@ class Sessions(EpisodeSource):
         return await derive_interface(self._source, session)
 
     async def look_up_interface(self) -> Interface:
-        """Find out how an agent acts in the environment, in a session for that alone."""
+        """Look up the environment's interface, in a session that is opened only for this."""
         client = await self.open()
         try:
             return await self.interface(client)
@@ -209,10 +209,10 @@ class Sessions(EpisodeSource):
     async def play(
         self, session: Client, job: RolloutJob, config: EpisodeConfig, press: Callable[[str], None]
     ) -> tuple[Rollout, bool]:
-        """Have the policy of a run play an episode in a session.
+        """Let the policy of a run play an episode in a session.
 
         Raises:
-            AttemptFailed: The attempt came to nothing.
+            AttemptFailed: The attempt has failed.
         """
         return await play(session, job, config, press)
 
@@ -227,7 +227,7 @@ class Sessions(EpisodeSource):
 
 
 async def _have_place(client: Client) -> None:
-    """Wait for a place: before its first request, which changes nothing, a connection has none."""
+    """Wait for a slot: a connection gets one with its first request, so send a harmless one."""
     try:
         await client.state()
     except (CapacityError, ConnectError, SessionLost, ResponseTimeout, RateLimited):
@@ -241,11 +241,11 @@ async def sessions_of(environment: Any, on_queue: OnQueue) -> Sessions:
 
     Args:
         environment: The environment of a run; see `openenv.rollouts.rollout`.
-        on_queue: Told where a session waits for its place, where that can be told.
+        on_queue: Called when a session waits in the server's queue, if the server reports it.
 
     Raises:
-        TypeError: `environment` is no environment.
-        TargetError: The text names no environment.
+        TypeError: `environment` is not an environment.
+        TargetError: The string names no environment.
     """
     if isinstance(environment, str):
         target = parse_target(environment)
@@ -281,7 +281,7 @@ async def sessions_of(environment: Any, on_queue: OnQueue) -> Sessions:
         return await _of_function(environment, on_queue)
     if issubclass(made, EnvClient):
         make: Callable[[], Any] = environment
-        return Sessions(made.__name__, make, is_spread=True)  # each may have a server of its own
+        return Sessions(made.__name__, make, is_spread=True)  # each may have its own server
     return _in_process(made.__name__, environment, GenericEnvClient, on_queue)
 
 
@@ -291,7 +291,7 @@ def _in_process(name: str, source: Any, client: type[Client], on_queue: OnQueue)
 
 
 async def _of_function(make: Callable[[], Any], on_queue: OnQueue) -> Sessions:
-    """Return the sessions of a function by the first object that the function makes."""
+    """Return the sessions of a function, by the type of the first object that it creates."""
     first = make()
     name = getattr(make, "__qualname__", type(first).__name__)
     if isinstance(first, EnvClient):
@@ -312,7 +312,7 @@ def _of_address(
 
 
 def _installed(text: str) -> tuple[Any, type[Client]]:
-    """Return the target that a text names, and the class of the target's clients."""
+    """Return the target that a string names, and the class of its clients."""
     from openenv.hub.discovery import get_discovery
     from openenv.server.loading import load_target
 
@@ -325,15 +325,15 @@ def _installed(text: str) -> tuple[Any, type[Client]]:
 
 @contextlib.contextmanager
 def own_tasks(environment: str, split: str | None) -> Iterator[Taskset]:
-    """Yield the tasks that an environment has itself, while the environment is open.
+    """Yield an environment's own tasks, while the environment is open.
 
     Args:
-        environment: An address, or what else `rollout` takes as a text.
-        split: The split; by default the only one.
+        environment: An address, or any other string that `rollout` accepts.
+        split: The split. Default: the only one.
 
     Raises:
         NotSupported: The environment has no tasks.
-        TasksetError: There is no such split, or there are several.
+        TasksetError: The split does not exist, or there are several and `split` is None.
     """
     target = parse_target(environment)
     if target.kind is TargetKind.IMAGE:

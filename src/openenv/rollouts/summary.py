@@ -17,14 +17,14 @@ class RolloutProgress:
     """The progress of a run.
 
     Attributes:
-        done: Rollouts that have ended, those of an earlier run included.
+        done: Number of rollouts that have ended, including those of an earlier run.
         total: Number of rollouts to play; None if unknown.
         failed: Number of failed rollouts.
-        mean_reward: The mean reward of scored rollouts; None without any.
-        per_s: Rollouts a second, in this run.
-        left_s: Seconds until it is over, at that rate; None where nobody knows.
-        running: Episodes that are played now.
-        limit: Maximum number of episodes at once, by now.
+        mean_reward: The mean reward of scored rollouts; None if there are none.
+        per_s: Rollouts per second in this run.
+        left_s: Expected seconds until the end of the run; None if unknown.
+        running: Number of episodes that are being played.
+        limit: Current maximum number of episodes at once.
     """
 
     done: int
@@ -46,23 +46,23 @@ class Summary:
         outcomes: Number of rollouts by outcome.
         limits: Number of rollouts ended by each limit.
         scored: Number of rollouts with a reward.
-        unscored: Number of rollouts that have not failed and have no reward.
-        given_up: How many have none, or failed, because of the policy: it stopped, ran into a
-            limit, or raised; see `openenv.rollouts.endings`.
-        mean_reward: The mean reward of scored rollouts; None without any.
-        without_token_rewards: How many give their tokens no rewards, though they should; each says
-            why in `no_token_rewards`.
+        unscored: Number of rollouts that have not failed but have no reward.
+        given_up: Number of rollouts that failed or have no reward because of the policy: it
+            stopped, ran into a limit, or raised; see `openenv.rollouts.endings`.
+        mean_reward: The mean reward of scored rollouts; None if there are none.
+        without_token_rewards: Number of rollouts whose tokens should have rewards but do not; their
+            `no_token_rewards` gives the reason.
         failures: Number of failed attempts by the type of error.
-        retries: Attempts that were made anew.
-        groups: Groups of two or more scored rollouts, as GRPO compares them.
-        groups_with_signal: Those whose rewards are not all the same.
-        steps: Steps of all episodes.
+        retries: Number of attempts that were retried.
+        groups: Number of groups with two or more scored rollouts, as GRPO compares them.
+        groups_with_signal: Number of these groups whose rewards are not all equal.
+        steps: Number of steps in all episodes.
         model_calls: Number of model calls in all episodes.
-        prompt_tokens: Prompt tokens of all episodes.
-        completion_tokens: Completion tokens of all episodes.
+        prompt_tokens: Number of prompt tokens in all episodes.
+        completion_tokens: Number of completion tokens in all episodes.
         seconds: Duration of this run in seconds.
         steps_per_s: Steps per second in this run.
-        pace: When and why the number of episodes at once changed: seconds, number, reason.
+        pace: Changes of the number of episodes at once: seconds, number, reason.
     """
 
     rollouts: int = 0
@@ -97,11 +97,11 @@ class Summary:
 
 @dataclass(frozen=True)
 class EndedGroup:
-    """A group of which all samples have ended.
+    """A group whose samples have all ended.
 
     Attributes:
         rewards: The reward of each sample in order; None if unknown.
-        costs: The tokens written for each sample; None if no policy tells.
+        costs: Number of tokens written for each sample; None if the policy does not report any.
     """
 
     rewards: list[float | None]
@@ -122,7 +122,7 @@ class Groups:
         self._open: dict[str, _OpenGroup] = {}
 
     def add(self, rollout: Rollout) -> EndedGroup | None:
-        """Note the end of a rollout; return the group if the rollout was the last of the group."""
+        """Note the end of a rollout; return the group if this was its last rollout."""
         group = self._open.setdefault(rollout.group, _OpenGroup())
         group.rewards[rollout.sample] = rollout.reward
         group.costs[rollout.sample] = float(rollout.usage.completion_tokens)
@@ -148,13 +148,13 @@ class RolloutTally:
         self._outcomes: Counter[str] = Counter()
         self._limits: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
-        self._failing: set[str] = set()  # the tasks that failed: two, at most
+        self._failing: set[str] = set()  # the tasks that failed; two are enough
         self._reward = 0.0
         self._began = time.monotonic()
         self._found_steps = self._found = 0
 
     def begin(self) -> None:
-        """Count the time from now on."""
+        """Start the clock of this run."""
         self._began = time.monotonic()
 
     def add(self, rollout: Rollout) -> None:
@@ -214,7 +214,7 @@ class RolloutTally:
         return self._summary.rollouts
 
     def summary(self, pace: list[tuple[float, int, str]]) -> Summary:
-        """Return the summary by now."""
+        """Return the current summary."""
         summary = self._summary
         summary.outcomes = dict(self._outcomes.most_common())
         summary.limits = dict(self._limits.most_common())
@@ -232,7 +232,7 @@ class RolloutTally:
         return mean if mean is None or math.isfinite(mean) else None
 
     def progress(self, running: int, limit: int) -> RolloutProgress:
-        """Return the progress by now."""
+        """Return the current progress."""
         done = self._summary.rollouts
         seconds = max(time.monotonic() - self._began, 1e-9)
         rate = (done - self._found) / seconds

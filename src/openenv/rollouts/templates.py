@@ -1,18 +1,18 @@
 """Ask a chat template what stands between a model's replies, and check that nothing is lost.
 
-A rollout is a sequence of tokens that only grows, so a conversation is never rendered again. What
-comes behind a reply is found by rendering a short conversation in which marks stand for what was
-said, and cutting out what lies between them:
+A rollout is a sequence of tokens that only grows, so a conversation is never rendered again. The
+text that follows a reply is found by rendering a short conversation with marks in place of the
+messages, and cutting out the text between the marks:
 
     <user>-</user><assistant>MARK</assistant><user>TOLD</user><assistant>
                                  ^---------- cut out ----------^
 
-A model that calls tools is told their results as its template has it: behind a message with real
-calls of these tools, since many templates leave results out, or raise, where none was called.
+Tool results are rendered after a message with real calls of these tools, since many templates omit
+results, or raise, if no tool was called.
 
-Templates differ in ways that silently spoil a rollout. So each is tried once before the first
-episode: every message must be rendered exactly once, tools must be listed, and results must be
-shown. One that does not do so is refused, with the reason.
+Templates differ in ways that silently spoil a rollout. Therefore each is tried once before the
+first episode: every message must be rendered exactly once, tools must be listed, and results must
+be shown. A template that fails is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import Any, Protocol
 from openenv.rollouts.formats import regions_in
 from openenv.rollouts.replies import ParsedCall
 
-# They stand for texts in a probe. No template changes a word of letters.
+# Marks that stand for messages in a probe. No template changes a word of letters.
 REPLY, TOLD, TASK, RULES = "ReplyOfTheModel", "ToldToTheModel", "TaskOfTheModel", "RulesOfTheModel"
-CALL_ID = "call00001"  # Mistral wants nine letters or digits
+CALL_ID = "call00001"  # Mistral expects nine letters or digits
 
 
 class TemplateError(ValueError):
-    """A chat template does not render what a model has to be told."""
+    """A chat template does not render a message that the model must see."""
 
 
 class ChatTokenizer(Protocol):
@@ -57,20 +57,22 @@ class ChatTemplate:
     """A tokenizer's chat template.
 
     Args:
+        tokenizer: The model's tokenizer.
         options: Further arguments of the template, such as ``enable_thinking``; or
             ``chat_template`` itself.
 
     Attributes:
-        closing: The tokens that close a turn of the model, such as ``<|im_end|>``; none where a
-            turn is only closed by the beginning of the next.
-        ends: The tokens by which a reply ends: the last of these, and, once `check_tools` has
-            been asked, what the template puts behind calls of tools, such as ``<|observation|>`` of
-            GLM and ``<|tool_response>`` of Gemma 4, by which their models end a call.
-        has_system: Whether the template shows a system message.
+        closing: The tokens that close a turn of the model, such as ``<|im_end|>``; empty if only
+            the beginning of the next turn closes it.
+        ends: The tokens that end a reply: the last token of `closing`; if it is the only one, also
+            the special token between a reply and the next message. `check_tools` adds the token
+            that follows tool calls, such as ``<|observation|>`` of GLM and ``<|tool_response>`` of
+            Gemma 4, with which these models end a call.
+        has_system: True if the template shows a system message.
 
     Raises:
-        TemplateError: The tokenizer has no chat template, or it does not show a conversation of a
-            user and a model.
+        TemplateError: The tokenizer has no chat template, or the template does not show a
+            conversation of a user and a model.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, options: Mapping[str, Any]) -> None:
@@ -129,20 +131,20 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Render what a model's first reply comes behind.
+        """Render the text that precedes a model's first reply.
 
-        Where the template knows no system's messages, their words come before the user's.
+        If the template has no system messages, their text is put before the user's.
         """
         if not self.has_system:
             messages = _without_system(messages)
         return self.rendered(messages, tools)
 
     def behind_words(self, told: str, tools: Sequence[Mapping[str, Any]] | None) -> str:
-        """Render what follows a reply without tool calls: the end, a user's message, and the
+        """Render what follows a reply without tool calls: its end, a user's message, and the
         beginning of the next reply.
 
         Raises:
-            TemplateError: The template does not show the message once.
+            TemplateError: The template does not show the message.
         """
         talk = [_said("user", "-"), _said("assistant", REPLY), _said("user", told)]
         behind = self._behind(talk, tools)
@@ -152,18 +154,18 @@ class ChatTemplate:
     def behind_calls(
         self, calls: Sequence[ParsedCall], told: Sequence[str], tools: Sequence[Mapping[str, Any]]
     ) -> str:
-        """Render what follows a reply with tool calls: the end, the results, and the beginning of
+        """Render what follows a reply with tool calls: its end, the results, and the beginning of
         the next reply.
 
         Raises:
-            TemplateError: The template does not show each result once.
+            TemplateError: The template does not show each result.
         """
         try:
             behind = self._behind_several(calls, told, tools)
         except TemplateError:
             if len(calls) == 1:
                 raise
-            # Llama 3 takes one call in a message: then the results of all are told as the last's.
+            # Llama 3 takes one call per message: show all results as that of the last call.
             behind = self._behind_several(calls[-1:], ["\n\n".join(told)], tools)
         return behind
 
@@ -175,7 +177,7 @@ class ChatTemplate:
             {"role": "tool", "tool_call_id": id, "name": call.name, "content": text}
             for id, call, text in zip(ids, calls, told, strict=True)
         ]
-        # Of the arguments only a mark is rendered, by which the last call is found again.
+        # The arguments are only a mark, by which the end of the last call is found.
         made = [
             {
                 "id": id,
@@ -187,7 +189,7 @@ class ChatTemplate:
         errors: list[TemplateError] = []
         for said in (
             {"role": "assistant", "content": "", "tool_calls": made},
-            _said("assistant", REPLY),  # a template that does not render calls
+            _said("assistant", REPLY),  # for a template that does not render calls
         ):
             try:
                 text = self.rendered([_said("user", "-"), said, *results], tools)
@@ -205,8 +207,8 @@ class ChatTemplate:
     def encoded(self, text: str) -> list[int]:
         """Return the tokens of a text that follows other text.
 
-        Some tokenizers put a space before all that they encode; behind a token that is known, and
-        cut away, they do not.
+        Some tokenizers put a space before any text that they encode. They do not do so after a
+        known token, so the text is encoded after one, which is then cut away.
         """
         encode = self._tokenizer.encode
         anchor = str(self._tokenizer.eos_token or "")
@@ -217,14 +219,15 @@ class ChatTemplate:
         return list(encode(text, add_special_tokens=False))
 
     def without_end(self, behind: Sequence[int], last: int) -> list[int]:
-        """Return what follows a reply, without the end that the reply already has.
+        """Return the tokens that follow a reply, without the end that the reply already has.
 
         Args:
+            behind: The tokens that follow a reply, its end included.
             last: The reply's last token, which ends it.
         """
         begin = self._skip_blank(behind, 0)
         for length in range(len(self.closing), 0, -1):
-            # Behind calls a template may write the end of what closes a turn only.
+            # After calls, a template may write only the last of the closing tokens.
             if tuple(behind[begin : begin + length]) == self.closing[-length:]:
                 return list(behind[begin + length :])
         first = behind[begin] if begin < len(behind) else None
@@ -259,7 +262,7 @@ class ChatTemplate:
     # ------------------------------------------------------------------ probing
 
     def _find_form(self) -> None:
-        """Find the form of messages that the template takes: some templates take lists of parts
+        """Find the form of messages that the template accepts: some templates take lists of parts
         instead of texts; some fail without a list of tools.
         """
         errors: list[TemplateError] = []
@@ -281,10 +284,10 @@ class ChatTemplate:
         return dict(message)
 
     def check_tools(self, tools: Sequence[Mapping[str, Any]]) -> None:
-        """Check that the template tells a model of tools and of tool results.
+        """Check that the template shows tools and tool results.
 
         Raises:
-            TemplateError: The template fails; the text says how.
+            TemplateError: It does not; the message gives the reason.
         """
         names = [str(tool["function"]["name"]) for tool in tools]
         opening = self.rendered([_said("user", TASK)], tools)
@@ -312,7 +315,7 @@ class ChatTemplate:
         try:
             text = self.rendered(talk, tools, add_generation_prompt=False)
         except TemplateError:
-            return  # it knows no calls; what its model writes is read by its own markers
+            return  # it cannot render calls; the model's calls are read by their own markers
         if REPLY not in text:
             return
         beside = text.rindex(REPLY)
@@ -346,7 +349,7 @@ class ChatTemplate:
 
     @staticmethod
     def _check_shown(text: str, told: str) -> None:
-        """Check that a text contains what the model is told, verbatim or as JSON."""
+        """Check that a text contains what the model must see, verbatim or as JSON."""
         forms = (
             told,
             told.strip(),
@@ -380,7 +383,7 @@ def _behind_last_call(text: str) -> str:
 
 
 def _without_system(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages with the system's words at the beginning of the first user message."""
+    """Return messages with system messages moved to the beginning of the first user message."""
     rules: list[str] = []
     found: list[dict[str, Any]] = []
     for message in messages:

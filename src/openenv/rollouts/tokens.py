@@ -1,9 +1,9 @@
-"""Rollouts as tokens: the exact tokens of a model, and of what the model was told in between.
+"""Rollouts as tokens: the exact tokens of a model, and of what it was shown in between.
 
-Trainers train on tokens. A conversation that is rendered anew each turn does not give those that
-the model has written: templates strip and rewrite, and a text has many tokenizations. Here a
-rollout is one sequence that only grows: the model's tokens as they came, and behind them those of
-what it is told next.
+Trainers train on tokens. Rendering a conversation anew each turn does not reproduce the tokens that
+the model wrote: templates strip and rewrite text, and a text has many tokenizations. Here a rollout
+is one sequence that only grows: the model's tokens unchanged, each reply followed by the tokens
+that the model is shown next.
 
     prompt_ids      system, tools, task, first observation
     completion_ids  reply | observation | reply | observation | reply
@@ -37,34 +37,33 @@ logger = logging.getLogger(__name__)
 
 Told = Literal["tools", "json", "text"]
 
-TAIL = 40  # tokens, in which a thought that a prompt opens is looked for
+TAIL = 40  # number of tokens at the end of a prompt in which an open thought is looked for
 
 
 class Chat:
     """A conversation with a model, in tokens.
 
     Args:
-        tokenizer: The model's; it has to have a chat template.
+        tokenizer: The model's tokenizer; must have a chat template.
         interface: The environment's interface.
-        told: How the model is told of that: by its template's ``tools``; in words, as ``json``; or
-            not at all, by ``text``, since the task's prompt says all. Default: where the
-            environment takes a text of any kind and nothing else, what its schema says of that
-            text; else ``tools`` where the template can tell of them and of their results exactly;
-            else ``json``.
-        ends: Tokens that end a reply, beside the tokenizer's ``eos_token`` and those by which the
-            template closes a turn: the model's ``generation_config.eos_token_id``.
+        told: How the model is told of the tools: by its template's ``tools``; in words, as
+            ``json``; or not at all, by ``text``, if the task's prompt says everything. Default: if
+            the environment takes one text of any kind, the description of that text in its schema;
+            else ``tools`` if the template renders tools and their results exactly; else ``json``.
+        ends: Tokens that end a reply, in addition to the tokenizer's ``eos_token`` and those with
+            which the template closes a turn: the model's ``generation_config.eos_token_id``.
         template: Further arguments of the chat template, such as ``enable_thinking``; or
             ``chat_template`` itself.
 
     Attributes:
         told: The way in which the model is told of its tools.
         ends: The tokens that end a reply.
-        why_not_tools: Why the model is not told by its template's tools; None where it is, or where
-            it need not be.
+        why_not_tools: Reason why the template's tools are not used; None if they are, or if they
+            were not tried.
 
     Raises:
-        TemplateError: The tokenizer has no chat template, or the template cannot tell the model
-            exactly what it has to be told.
+        TemplateError: The tokenizer has no chat template, or the template does not render the
+            model's messages exactly.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class Chat:
         """Return the tokens that precede the model's first reply.
 
         Args:
-            messages: The task.
+            messages: The messages of the task.
             first: The first observation as text.
 
         Raises:
@@ -118,10 +117,10 @@ class Chat:
         """Read a reply.
 
         Args:
-            before: The tokens that it came behind.
-            reply: Its tokens, as the model has written them.
-            is_cut: It came to a limit before the model ended it. Default: its last token is none of
-                those that end a reply.
+            before: The tokens before the reply.
+            reply: The tokens of the reply, as the model wrote them.
+            is_cut: True if the reply reached a limit before the model ended it. Default: True if
+                its last token is not one of `ends`.
             act_by: The way in which the model acts.
         """
         if is_cut is None:
@@ -138,16 +137,16 @@ class Chat:
         )
 
     def after(self, reply: Sequence[int], parsed: ParsedReply, answer: ActionOutcome) -> list[int]:
-        """Return the tokens between a reply and the next: the end of the turn, what the model is
-        told, and the beginning of the next turn.
+        """Return the tokens between a reply and the next: the end of the turn, the outcome that the
+        model is shown, and the beginning of the next turn.
 
         Args:
-            reply: The tokens of the reply, as the model has written them.
+            reply: The tokens of the reply, as the model wrote them.
             parsed: The parsed reply.
             answer: The outcome of the reply.
 
         Raises:
-            TemplateError: The template does not show the model what it is told.
+            TemplateError: The template does not show the outcome.
         """
         if self.told == "tools" and parsed.has_written_calls and answer.texts:
             *texts, last = answer.texts
@@ -165,7 +164,7 @@ class Chat:
         return bool(reply) and reply[-1] in self.ends
 
     def text(self, reply: Sequence[int]) -> str:
-        """Return the words of a reply."""
+        """Return the text of a reply, without special tokens."""
         return str(self.tokenizer.decode(list(reply), skip_special_tokens=True))
 
     @property
@@ -192,15 +191,16 @@ class TokenRollout:
         chat: The conversation format of the model.
         max_turns: Maximum number of replies.
         max_tokens: Maximum number of tokens after the prompt; None for no limit.
-        max_context: Maximum number of tokens, prompt included: the model's context length.
-        unfinished: Reward of an unfinished episode.
+        max_context: Maximum number of tokens, prompt included: the model's context length. None for
+            no limit.
+        unfinished: Reward of an unfinished episode; see `openenv.rollouts.episode_sessions`.
 
     Attributes:
-        prompt_ids: Before the model's first reply.
+        prompt_ids: The tokens before the model's first reply.
         completion_ids: The tokens from the first reply on.
-        mask: For each of these tokens, 1 if the model wrote the token, else 0.
-        logprobs: Of each of these, the model's log-probability, and 0.0 where it has not written
-            it; None if it gives none.
+        mask: For each completion token, 1 if the model wrote it, else 0.
+        logprobs: For each completion token, the model's log-probability in nats; 0.0 if the model
+            did not write it. None if the model returns none.
         messages: The conversation as text.
         shown_first: The first observation as text; None if the reset failed.
     """
@@ -237,7 +237,7 @@ class TokenRollout:
 
     @property
     def score(self) -> Score:
-        """The score by now; unscored, with the reason, if the environment has failed."""
+        """The current score; unscored, with the reason, if the environment has failed."""
         return self._settled[0] if self._settled else self._session.score(self._unfinished)
 
     @property
@@ -251,18 +251,18 @@ class TokenRollout:
         return self._settled[2] if self._settled else self._session.steps
 
     def settle(self) -> None:
-        """Keep the results: the session is another rollout's from now on."""
+        """Store the results, since another rollout may use the session from now on."""
         self._settled = self.score, self.failure, self.steps
 
     async def begin(self, start: EpisodeStart) -> bool:
         """Reset the environment.
 
         Returns:
-            Whether the model is to reply: not if the environment could not be reset. Then the
-            rollout has failed, and has no reward.
+            True if the model is to reply; False if the episode is over, or if the environment could
+            not be reset. In that case the rollout has failed and has no reward.
 
         Raises:
-            CapacityError: The server has no place for the episode.
+            CapacityError: The server has no room for the episode.
             TaskNotTaken: The environment has ignored an argument.
             TemplateError: The chat template cannot render the messages.
             ValueError: The first observation leaves no room for a reply.
@@ -294,16 +294,16 @@ class TokenRollout:
         *,
         is_cut: bool | None = None,
     ) -> bool:
-        """Act by what the model has written.
+        """Act by what the model wrote.
 
         Args:
-            reply: Its tokens, with the one that ends its turn if it has written that.
-            logprobs: The log-probability of each token.
-            is_cut: The reply came to a limit before the model ended it, so that it is not carried
-                out. Default: its last token is none of those that end a reply.
+            reply: The tokens, including the token that ends the turn if the model wrote it.
+            logprobs: The log-probability of each token, in nats.
+            is_cut: True if the reply reached a limit before the model ended it; it is then not
+                carried out. Default: True if its last token is not one of `Chat.ends`.
 
         Returns:
-            Whether the model is to go on.
+            True if the model is to write another reply.
         """
         parsed = self._chat.read(self.ids, reply, is_cut=is_cut)
         has_room = self._add(list(reply), logprobs)
@@ -340,7 +340,7 @@ class TokenRollout:
         self.completion_ids += kept
         self.mask += [1] * len(kept)
         if logprobs is None or None in logprobs:
-            self.logprobs = None  # a trainer computes those of all tokens then
+            self.logprobs = None  # a trainer then computes them for all tokens
         elif self.logprobs is not None:
             self.logprobs += [float(one) for one in logprobs[: len(kept)] if one is not None]
         return len(kept) == len(reply)

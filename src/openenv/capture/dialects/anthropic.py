@@ -1,4 +1,4 @@
-"""The Messages API of Anthropic."""
+"""Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _blocks(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _stop_reason(choice: Mapping[str, Any]) -> dict[str, Any]:
-    at = choice.get("stop_reason")  # vLLM: what it stopped at
+    at = choice.get("stop_reason")  # vLLM reports the stop string here
     if isinstance(at, str) and choice.get("finish_reason") == "stop":
         return {"stop_reason": "stop_sequence", "stop_sequence": at}
     reason = _STOPPED.get(choice.get("finish_reason") or "stop", "end_turn")

@@ -32,7 +32,7 @@ class UnsupportedRequest(OpenEnvError, ValueError):
 
 
 class EventStream(ABC):
-    """The events of an answer in an API's form, made from the chunks of a chat completion.
+    """Converts the chunks of a chat completion to the events of an API.
 
     Attributes:
         answer_id: The id by which the agent may refer to the answer later; None if the API has no
@@ -55,7 +55,7 @@ class EventStream(ABC):
 
 
 class Dialect(ABC):
-    """The conversions for a model API."""
+    """Conversions between a model API and chat completions."""
 
     @abstractmethod
     def to_chat(self, body: Mapping[str, Any], earlier: Earlier) -> dict[str, Any]:
@@ -63,8 +63,8 @@ class Dialect(ABC):
 
         Args:
             body: The body of the request.
-            earlier: Returns the messages up to and including an earlier answer of the session, by
-                its id, without the instructions of that call.
+            earlier: Takes the id of an earlier answer of the session; returns the messages up to
+                and including that answer, without the instructions of its call.
 
         Raises:
             UnsupportedRequest: There is no equivalent chat request.
@@ -80,7 +80,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def error(self, status: int, message: str, body: Any = None) -> dict[str, Any]:
-        """Return an error in the form of the API; `body` is the upstream's error, if any."""
+        """Return an error in the format of the API; `body` is the upstream's error, if any."""
 
     def wants_stream(self, path: str, body: Mapping[str, Any]) -> bool:
         """Return whether a request asks for a streamed answer."""
@@ -141,12 +141,12 @@ def extract_text(content: Any) -> str:
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """Return a part of a chat message's content that is text."""
+    """Return a text part of a chat message's content."""
     return {"type": "text", "text": text}
 
 
 def image_part(url: Any) -> dict[str, Any]:
-    """Return a part of a chat message's content that is an image."""
+    """Return an image part of a chat message's content."""
     return {"type": "image_url", "image_url": {"url": url}}
 
 
@@ -156,13 +156,13 @@ def build_call(number: Any, name: Any, arguments: str) -> dict[str, Any]:
 
 
 def build_tool(name: Any, parameters: Any, description: Any) -> dict[str, Any]:
-    """Return a tool in the form of chat completions."""
+    """Return a tool in the format of chat completions."""
     described = {"description": description} if description else {}
     return {"type": "function", "function": {"name": name, "parameters": parameters, **described}}
 
 
 def build_content(parts: Sequence[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """Return the content of a chat message: a string if all parts are text, as templates expect."""
+    """Return the content of a chat message; a string if all parts are text, as templates expect."""
     if all(part.get("type") == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
     return list(parts)

@@ -1,4 +1,4 @@
-"""``generateContent`` of Google's Gemini API."""
+"""The ``generateContent`` methods of Google's Gemini API."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ERRORS = {
 class Google(Dialect):
     """The Gemini API: ``POST /v1beta/models/NAME:generateContent`` and ``:streamGenerateContent``.
 
-    The API may omit ids of calls; they are then made from the positions of the calls.
+    Clients may omit the ids of calls; ids are then derived from the positions of the calls.
     """
 
     def to_chat(self, body: Mapping[str, Any], earlier: Earlier) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def _answer(
 
 
 class GoogleEvents(EventStream):
-    """The event stream of an answer: text as soon as received, tool calls only when complete.
+    """The event stream of an answer: text as soon as received, tool calls once complete.
 
     The API has no partial tool calls.
     """

@@ -288,7 +288,7 @@ class ResponsesEvents(EventStream):
         return created + self._event("response.in_progress", response=response)
 
     def _item(self, item: dict[str, Any], call: int) -> str:
-        """Start an item unless the open item is the same."""
+        """Start an item, unless the open item is the same one."""
         if self.open is not None and (self.open["type"], self.of_call) == (item["type"], call):
             return ""
         events = self._close()

@@ -1,14 +1,14 @@
-"""Collected datasets: episodes of a teacher in a folder that can be resumed and shared.
+"""Collected datasets: episodes of a teacher, in a folder that can be resumed and shared.
 
-Both ways of collecting are runs of `openenv.rollouts`: ``environments.py`` has a policy play,
+Both ways of collecting are runs of `openenv.rollouts`: ``environments.py`` lets a policy play,
 ``runner.py`` a harness. Read ``environments.py`` first. The folder holds:
 
-results.jsonl    an episode a line, as `EpisodeRecord` has it: the dataset
-metadata.json    how it was collected, and how the model acted
-rollouts.jsonl   of environments: the whole rollouts, also those that failed; never uploaded
-failures.jsonl   of harness sessions: what failed, and why; never uploaded
+results.jsonl    the dataset: one `EpisodeRecord` per line
+metadata.json    how the dataset was collected, and the tools of the model
+rollouts.jsonl   for environments: all rollouts in full, failed ones included; never uploaded
+failures.jsonl   for harness sessions: failures with their reasons; never uploaded
 README.md        the dataset's card
-results.parquet  the same episodes as a table, where that was asked for
+results.parquet  the same episodes as a table, if requested
 """
 
 from __future__ import annotations

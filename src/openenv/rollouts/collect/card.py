@@ -19,7 +19,7 @@ from openenv.rollouts.collect.serializer import (
 )
 from openenv.rollouts.collect.tables import TABLE_FILENAME
 
-# By which a card is known to be ours, and may be written anew.
+# Marks cards that openenv wrote and may replace.
 MADE_BY = "<!-- made by `openenv collect`; a card without this line is left as it is -->"
 
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (10**6, "100K<n<1M"))
@@ -38,7 +38,7 @@ SCHEMA = {
     "extra": ("object", "what was noted of it, such as its seed and how it ended"),
 }
 
-# Of the metadata, what the card tells, in this order.
+# The metadata that the card shows, in this order.
 TOLD = {
     "environment": "environment",
     "env": "environment",
@@ -65,9 +65,9 @@ def statistics(records: Iterable[EpisodeRecord]) -> dict[str, Any]:
     """Compute the numbers of a dataset in one pass.
 
     Returns:
-        ``episodes``; ``reward``: its ``mean``, ``min``, ``max`` and the share that is
-        ``above_0``, each None where there is no episode; ``turns`` and ``messages``: the mean of
-        an episode; ``done``: how many came to their end; ``tools``: how often each was called.
+        ``episodes``; ``reward``: ``mean``, ``min``, ``max`` and ``above_0``, the share of rewards
+        above 0 (each None if there are no episodes); ``turns`` and ``messages``: mean per episode;
+        ``done``: number of episodes that came to their end; ``tools``: number of calls by tool.
     """
     rewards: list[float] = []
     turns = messages = done = 0
@@ -95,7 +95,7 @@ def statistics(records: Iterable[EpisodeRecord]) -> dict[str, Any]:
 
 
 def write_card(output_dir: Path) -> bool:
-    """Write the card of a folder; return False if somebody else's card is there, which stays."""
+    """Write the card of a folder; return False, writing nothing, if a user's own card is there."""
     path = output_dir / README_FILENAME
     if path.exists() and MADE_BY not in path.read_text(encoding="utf-8", errors="replace"):
         return False
@@ -149,7 +149,7 @@ def _front_matter(episodes: int, file: str) -> str:
 
 def _about(known: Mapping[str, Any]) -> str:
     rows = [(name, _shown(known[key])) for key, name in TOLD.items() if known.get(key) is not None]
-    named = dict(reversed(rows))  # of two keys of one name, the first counts
+    named = dict(reversed(rows))  # if two keys have the same name, the first counts
     rows = [(name, named[name]) for name in dict.fromkeys(name for name, _ in rows)]
     if not rows:
         return ""

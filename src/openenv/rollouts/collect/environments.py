@@ -1,8 +1,8 @@
-"""Collecting episodes of environments: rollouts from which a dataset is made as episodes end.
+"""Collecting episodes of environments: a dataset is written from rollouts as the episodes end.
 
-The rollouts are a run of `openenv.rollouts`, with all that it does about failures, full servers and
-programs that are killed. Its file is the truth; the dataset follows from it. What stands in the
-one and not yet in the other, since the program ended between the two, is made up for by the next.
+The rollouts are a run of `openenv.rollouts`, which handles failures, full servers and killed
+programs. The run's file is the source of truth, and the dataset is derived from it. If the program
+ends after a rollout is written and before its episode is, the next run writes the episode.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Collected:
         output_dir: The folder of the dataset.
         episodes: Number of episodes in the dataset.
         new: Number of episodes that this run has added.
-        dropped: Number of episodes not kept, since the reward was below 0.
+        dropped: Number of episodes that were not kept because the reward was below 0.
         summary: The summary of all rollouts, failed and unscored rollouts included.
         statistics: The dataset's numbers; see `openenv.rollouts.collect.card.statistics`.
     """
@@ -87,33 +87,35 @@ async def collect_async(
 
     Args:
         env: The environment; see `openenv.rollouts.rollout`.
-        policy: The policy, likewise. Its actions become a conversation if it holds none.
+        policy: The policy; see `openenv.rollouts.rollout`. If it holds no conversation, its actions
+            are written as one.
         output_dir: The folder of the dataset.
-        num_episodes: How many there are to be, those that are there included; of tasks, how many
-            of them are done at most.
-        tasks: The tasks; by default episodes without tasks, with distinct seeds.
-        n: Episodes of each task.
-        prefix: The beginning of the ids of episodes without a task.
-        reset: Arguments of each reset of episodes without a task.
+        num_episodes: Number of episodes in the dataset, existing ones included. With `tasks`: the
+            maximum number of tasks.
+        tasks: The tasks. Default: episodes without tasks, with distinct seeds.
+        n: Number of episodes of each task.
+        prefix: Prefix of the ids of episodes without a task.
+        reset: Reset arguments of episodes without a task.
         prompt: The first user message of episodes without a task.
         system_prompt: A system message, if the policy holds no conversation itself.
-        resume: What is there is not played again, but what failed is. Otherwise what is there is
-            set aside under another name.
+        resume: Keep existing episodes and play failed ones again. If False, existing files are
+            renamed and kept.
         keep_losses: Keep episodes whose reward is below 0.
-        table: Make ``results.parquet`` too.
-        concurrency: Episodes at once, at most.
-        seed: The seed from which all seeds are derived; by default random.
-        limits: When an episode is ended.
-        retries: Attempts anew, after a passing failure.
-        error_budget: The share of rollouts that may fail, as a float, or how many, as an int.
+        table: Also write ``results.parquet``.
+        concurrency: Maximum number of episodes at once.
+        seed: The seed from which all seeds are derived. Default: random.
+        limits: Limits that end an episode.
+        retries: Further attempts after a passing failure.
+        error_budget: The rollouts that may fail: a share as a float, or a number as an int.
         metadata: Further notes on the run.
-        progress: Called with how far it has come.
+        progress: Called with the progress now and then, and at the end.
 
     Raises:
-        RolloutsFailed: More than the error budget have failed. What was written stays.
-        RolloutFileError: What is there was collected in another way, or is damaged; or somebody
-            else is at it.
-        OSError: The disk is full, say. What was written stays.
+        RolloutsFailed: More rollouts have failed than the error budget allows. Episodes written so
+            far stay.
+        RolloutFileError: The existing files were collected in another way or are damaged, or
+            another process writes to them.
+        OSError: A file cannot be written, for example on a full disk. Written episodes stay.
         ValueError: `num_episodes` is below 1.
     """
     if num_episodes < 1:
@@ -156,12 +158,12 @@ collect.__name__ = collect.__qualname__ = "collect"
 def preview_collection(
     env: Any, policy: Any, output_dir: str | os.PathLike[str], num_episodes: int, *, resume: bool
 ) -> dict[str, Any]:
-    """Describe what a collection would do, having asked the environment for the tools.
+    """Describe what a collection would do, after asking the environment for its tools.
 
     Nothing is written, and no episode is begun.
 
     Raises:
-        OpenEnvError: The environment cannot be reached, or does not tell.
+        OpenEnvError: The environment cannot be reached, or does not describe its actions.
         RolloutFileError: A file of the folder is damaged.
     """
     there = len(RolloutSerializer(Path(output_dir)).collected_episode_ids()) if resume else 0
@@ -199,7 +201,7 @@ class _DatasetBuilder:
         self._interface: Interface | None = None
 
     def begin(self, *, resume: bool) -> None:
-        """Read what is there, and write the episodes that an earlier run did not get to write."""
+        """Read the existing files, and write the episodes that an earlier run did not write."""
         if not resume:
             self.serializer.interrupt()
             for path in (self.serializer.results_path, self.rollouts):
@@ -219,7 +221,7 @@ class _DatasetBuilder:
         self._foreign = self._ids - played
 
     def unknown(self, tasks: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yield the tasks whose episodes are not in the dataset without a rollout here."""
+        """Yield the tasks, except those whose episode is in the dataset without a rollout."""
         return (task for task in tasks if task["id"] not in self._foreign)
 
     def note_interface(self, interface: Interface) -> None:
@@ -229,13 +231,13 @@ class _DatasetBuilder:
         self.serializer.write_metadata(redacted(self._metadata))
 
     def is_worth_it(self, rollout: Rollout) -> bool:
-        """Return whether to keep what happened in a rollout; failed rollouts are kept for
+        """Return whether to keep the content of a rollout; unscored rollouts are kept for
         inspection.
         """
         return self._keep_losses or rollout.reward is None or rollout.reward >= 0
 
     def add(self, rollout: Rollout) -> None:
-        """Write an episode that belongs in the dataset and is not there."""
+        """Write an episode that belongs in the dataset and is not in it yet."""
         episode_id = episode_id_of(rollout.id)
         if not rollout.is_kept:
             self._dropped.add(episode_id)
@@ -253,7 +255,7 @@ class _DatasetBuilder:
         self._metadata |= {**settings, "ended_at": time.time(), "rollouts": played}
         self._metadata["statistics"] = told
         self.serializer.write_metadata(redacted(self._metadata))
-        if table or (folder / TABLE_FILENAME).exists():  # which would be out of date
+        if table or (folder / TABLE_FILENAME).exists():  # an old table would be out of date
             write_table(self.serializer.results_path, folder / TABLE_FILENAME)
         write_card(folder)
         return Collected(folder, len(self._ids), self._new, len(self._dropped), summary, told)

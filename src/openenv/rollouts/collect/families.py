@@ -17,12 +17,12 @@ class FamilyError(OpenEnvError, ValueError):
 
 @dataclass(frozen=True)
 class Family:
-    """Environments of one server among which a reset chooses.
+    """Environments of one server, among which the arguments of `reset` choose.
 
     Attributes:
         environment: The name of the installed environment.
         field: The argument of `reset`, and the field of the state, that names the variant.
-        config: The argument that takes a configuration; None where there is none.
+        config: The argument that takes a configuration; None if there is none.
         prompt: Instructions for an agent, with ``{variant}`` in place of the name.
     """
 
@@ -72,7 +72,7 @@ class Variant:
 
 
 def variant_of(text: str, config: Mapping[str, Any] | None = None) -> Variant | None:
-    """Read ``FAMILY:VARIANT``; None where the text begins with the name of no family.
+    """Parse ``FAMILY:VARIANT``; return None if the text does not begin with a family's name.
 
     Raises:
         FamilyError: The variant is missing.
@@ -94,12 +94,12 @@ def no_family(text: str) -> FamilyError:
 
 
 def check_served(address: str, variant: Variant) -> None:
-    """Check that a server plays a variant: a server of an earlier protocol ignores unknown
-    arguments, and would play another variant without a word.
+    """Check that a server plays a variant: a server with an earlier protocol silently ignores
+    unknown arguments and would play another variant.
 
     Raises:
         FamilyError: The server plays another variant.
-        OpenEnvError: The server does not answer, or refuses.
+        OpenEnvError: The server does not answer, or refuses the reset.
     """
     with GenericEnvClient(address).sync() as client:
         client.reset(**variant.reset)

@@ -21,7 +21,7 @@ UPLOADED = (RESULTS_FILENAME, METADATA_FILENAME, README_FILENAME, TABLE_FILENAME
 
 
 class DatasetHubError(OpenEnvError, RuntimeError):
-    """A dataset could not be uploaded to the Hub; the text says why, and what to do."""
+    """A dataset could not be uploaded to the Hub; the message gives reason and remedy."""
 
 
 def check_uploads() -> None:
@@ -40,20 +40,21 @@ def push_to_hf_hub(
 ) -> str:
     """Upload a dataset to the Hub as one commit; return the address.
 
-    What is there already is not sent again, so an upload that broke off is gone on with by another
-    call. A card of the folder that somebody has written is left as it is.
+    Unchanged files are not sent again, so calling this function again continues an interrupted
+    upload. A card that a user has written is left as it is.
 
     Args:
         output_dir: The folder of the dataset.
-        repo_id: ``NAME``, of whose token it is, or ``ORG/NAME``; made where there is none.
-        private: Have it private, if it is made.
+        repo_id: ``NAME``, in the namespace of the token's owner, or ``ORG/NAME``; created if
+            missing.
+        private: Make the repository private if it is created.
         commit_message: The message of the commit.
-        token: A token of the Hub; by default that of HF_TOKEN or ``hf auth login``.
+        token: A token of the Hub. Default: that of HF_TOKEN or ``hf auth login``.
 
     Raises:
         MissingPackage: huggingface_hub is not installed.
-        DatasetHubError: There is nothing to upload, a secret is in what would be uploaded, or the
-            Hub refuses it or cannot be reached.
+        DatasetHubError: There is nothing to upload, a file to upload contains a secret, or the Hub
+            refuses the upload or cannot be reached.
         RolloutFileError: A file of the folder is damaged.
     """
     from openenv.hub.client import Hub
@@ -65,7 +66,7 @@ def push_to_hf_hub(
         raise DatasetHubError(
             f"{folder} has no episode to upload; expected some in {RESULTS_FILENAME}"
         )
-    if (folder / TABLE_FILENAME).exists():  # which may be older than the episodes
+    if (folder / TABLE_FILENAME).exists():  # it may be older than the episodes
         write_table(folder / RESULTS_FILENAME, folder / TABLE_FILENAME)
     write_card(folder)
     hub = Hub(token=token)
@@ -86,9 +87,9 @@ def push_to_hf_hub(
 
 
 def secrets_in(path: Path) -> Iterator[int]:
-    """Yield the lines of a file that hold a secret of this process.
+    """Yield the numbers of lines in a file that contain a secret of this process.
 
-    A table is made of lines that are looked at, so it is not.
+    The table is skipped: it is made from lines that are checked themselves.
     """
     if path.name == TABLE_FILENAME:
         return

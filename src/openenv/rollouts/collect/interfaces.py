@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from openenv.rollouts.episodes import to_json_value
 from openenv.rollouts.interfaces import AgentTool, Interface
 
-STEP = "step"  # what an action is called of which nobody knows the tool
+STEP = "step"  # name of an action that no known tool makes
 
 
 def interface_to_json(interface: Interface) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def interface_to_json(interface: Interface) -> dict[str, Any]:
 
 
 def interface_from_json(told: Mapping[str, Any] | None) -> Interface | None:
-    """Return the interface that `interface_to_json` converted; None for nothing."""
+    """Return the interface that `interface_to_json` converted; None for None or an empty one."""
     if not told:
         return None
     tools = tuple(AgentTool(**tool) for tool in told["tools"])
@@ -32,7 +32,7 @@ def interface_from_json(told: Mapping[str, Any] | None) -> Interface | None:
 def call_of(action: Any, interface: Interface | None) -> tuple[str, dict[str, Any]]:
     """Return the tool call that makes an action: name and arguments.
 
-    Of an action that no tool makes, the name is ``step``, and its fields are the arguments.
+    For an action that no tool makes, the name is ``step`` and the arguments are its fields.
     """
     fields = _fields(action)
     tools = () if interface is None else interface.tools
@@ -41,7 +41,7 @@ def call_of(action: Any, interface: Interface | None) -> tuple[str, dict[str, An
     fitting = [tool for tool in tools if _makes(tool, fields)]
     if not fitting:
         return STEP, fields
-    # Of two that fit, it is the one that says more of the action.
+    # Of two tools that fit, take the one that accounts for more of the action.
     best = max(fitting, key=lambda tool: len(tool.fixed) + len(_named(tool) & fields.keys()))
     return best.name, {name: value for name, value in fields.items() if name in _named(best)}
 

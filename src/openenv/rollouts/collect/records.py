@@ -23,15 +23,15 @@ class EpisodeRecord:
     """A collected episode; every field has JSON types.
 
     Attributes:
-        episode_id: Unique in its file.
-        messages: The conversation, in the form of OpenAI's API; every call of a tool is answered.
-        reward: The episode's reward. An unscored episode makes no record.
-        done: Whether the episode came to an end.
+        episode_id: Id, unique in its file.
+        messages: The conversation in the format of OpenAI's API; every tool call is answered.
+        reward: The episode's reward. Unscored episodes are not recorded.
+        done: True if the episode came to its end.
         tool_trace: The calls, each as ``{"tool_name", "arguments", "result"}``.
         metrics: Numbers of the rollout, such as ``turns`` and ``tool_calls``.
-        verify_metrics: Numbers of the verdict; of an environment, the components of its reward.
-        artifacts: All else that the verdict holds.
-        task: The task; None without a task.
+        verify_metrics: Numbers of the verdict; for an environment, the components of its reward.
+        artifacts: Everything else in the verdict.
+        task: The task; None if there is none.
         extra: Notes of the collector.
     """
 
@@ -55,10 +55,10 @@ class EpisodeRecord:
         task: Any = None,
         extra: dict[str, Any] | None = None,
     ) -> EpisodeRecord:
-        """Make the record of a harness rollout and the verdict.
+        """Build the record of a harness rollout and its verdict.
 
         Raises:
-            ValueError: It has no reward, or two that differ; see
+            ValueError: The rollout has no reward, or two that differ; see
                 `openenv.rollouts.harness.build_harness_rollout_func`.
         """
         reward = env_reward(rollout, verify)
@@ -78,15 +78,15 @@ class EpisodeRecord:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as a line of the file has it."""
+        """Return the record as a dictionary, as it is written to the file."""
         return asdict(self)
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> EpisodeRecord:
-        """Make a record from a line; unknown fields of later versions are dropped.
+        """Build a record from a parsed line; unknown fields of later versions are dropped.
 
         Raises:
-            ValueError: A field is missing, or is of another kind.
+            ValueError: A field is missing or has the wrong type.
         """
         known = {one.name: found[one.name] for one in fields(cls) if one.name in found}
         missing = [name for name in ("episode_id", "messages", "reward") if name not in known]
@@ -101,12 +101,12 @@ class EpisodeRecord:
 
 
 def episode_id_of(rollout_id: str) -> str:
-    """Return the episode's id: the rollout's, or the task's for the first sample."""
+    """Return the episode's id: the rollout's id, without ``#0`` for the first sample."""
     return rollout_id.removesuffix("#0")
 
 
 def make_record(rollout: Rollout, interface: Interface | None, episode_id: str) -> EpisodeRecord:
-    """Make the record of a scored rollout.
+    """Build the record of a scored rollout.
 
     Raises:
         ValueError: The rollout has no reward.
@@ -145,8 +145,8 @@ def make_record(rollout: Rollout, interface: Interface | None, episode_id: str) 
 
 
 def complete_conversation(rollout: Rollout, interface: Interface | None) -> list[dict[str, Any]]:
-    """Return the conversation of a rollout with an answer to every call: a policy is not shown the
-    result of its last action.
+    """Return the conversation of a rollout with an answer to every call. A policy is not shown the
+    result of its last action, so that call has no answer yet.
     """
     messages = [dict(message) for message in rollout.messages]
     open_calls = _unanswered(messages)

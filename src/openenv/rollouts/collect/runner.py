@@ -1,8 +1,8 @@
 """Collecting the episodes of a harness: a run of rollouts in sessions of the harness.
 
-The run is that of `openenv.rollouts.runs`: several episodes at once, retries, and fewer at once if
-something pushes back. What is different is what plays: `HarnessEpisodes` begins a session of the
-factory for each episode, in a thread, and has the harness play it there.
+The run uses `openenv.rollouts.runs`: several episodes at once, retries, and fewer episodes at once
+under pressure. Only the player differs: `HarnessEpisodes` begins a session of the factory for each
+episode, in a thread, and lets the harness play it there.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ class CollectResult:
     """The counts of a run.
 
     Attributes:
-        num_collected: Episodes that the run has written.
-        num_skipped: Episodes that were in the dataset before.
-        num_dropped: Episodes that `should_keep` has rejected.
-        num_failed: Episodes of which no attempt came to a reward; ``failures.jsonl`` says why.
-        episode_ids: The ids of all of these, in order.
+        num_collected: Number of episodes that the run has written.
+        num_skipped: Number of episodes that were in the dataset before.
+        num_dropped: Number of episodes that `should_keep` has rejected.
+        num_failed: Number of episodes without a reward after all attempts; ``failures.jsonl`` has
+            the reasons.
+        episode_ids: The ids of all these episodes, in order.
         avg_reward: The mean reward of the run's episodes in the file; NaN if there are none.
-        success_rate: The share of them whose reward is above 0; NaN if there are none.
+        success_rate: The share of these episodes with a reward above 0; NaN if there are none.
     """
 
     num_collected: int
@@ -73,19 +74,20 @@ class CollectResult:
 class CollectRunner:
     """Plays episodes in sessions of a factory, and writes those that are worth keeping.
 
-    An episode that fails is no episode with a reward of 0: it is counted, and why it failed is
-    written to ``failures.jsonl``, after the retries that a passing failure has.
+    A failed episode does not count as an episode with reward 0. Passing failures are retried; if
+    no attempt succeeds, the failure is counted and its reason is written to ``failures.jsonl``.
 
     Args:
-        session_factory: Begins a session for each episode; called from several threads if there
-            are several episodes at once.
+        session_factory: Begins a session for each episode; called from several threads if
+            `concurrency` is above 1.
         harness_adapter: Plays an episode.
         serializer: Writes the episodes.
-        tasks: One task for each episode, in order; they have to be the same in the same order when
-            a run is continued. Episodes after the last task have the task None.
-        limits: When an episode ends at the latest.
-        concurrency: Episodes at once, each in a thread; the model step has to allow it.
-        retries: Attempts after the first, for failures that may pass.
+        tasks: One task for each episode, in order. A continued run needs the same tasks in the same
+            order. Episodes after the last task have the task None.
+        limits: Limits that end an episode.
+        concurrency: Number of episodes at once, each in a thread; the model step must be
+            thread-safe if it is above 1.
+        retries: Further attempts after a passing failure.
         on_episode: Called with the counts after each episode, in a thread.
 
     Raises:
@@ -130,16 +132,17 @@ class CollectRunner:
 
         Args:
             model_step: Samples the turns; None for a harness that samples them itself.
-            num_episodes: Episodes that the dataset is to have, those that it has included.
-            episode_id_prefix: The beginning of their ids.
-            resume: Do not play again what is in the dataset, though its task is used up. Otherwise
-                what is there is set aside under another name.
-            should_keep: Called with each episode; by default all are kept. Those that are not are
-                played again when the run is continued.
+            num_episodes: Number of episodes that the dataset is to have, existing ones included.
+            episode_id_prefix: Prefix of the episodes' ids.
+            resume: Do not play again what is in the dataset; its tasks count as used. If False, the
+                existing files are renamed and kept.
+            should_keep: Called with each episode; returns whether to write it. Default: all are
+                written. A continued run plays rejected episodes again.
 
         Raises:
-            OSError: The disk is full, for example. What was written stays, and can be continued.
-            RolloutFileError: Another writer has the folder open, or what is there is damaged.
+            OSError: A file cannot be written, for example on a full disk. Written episodes stay,
+                and the run can be continued.
+            RolloutFileError: Another writer has the folder open, or a file in it is damaged.
             ValueError: `num_episodes` is below 0.
         """
         if num_episodes < 0:
@@ -203,11 +206,11 @@ class CollectRunner:
 class HarnessEpisodes(EpisodeSource):
     """Episodes that a harness plays, each in a session that the factory begins.
 
-    It is both ends of the engine: where the episodes are, and the policy that plays them, since a
-    harness brings its loop along.
+    This class is both the source of episodes and the policy that plays them, since a harness brings
+    its own loop.
 
     Attributes:
-        records: The episodes that have a reward, by the id of the rollout, until they are taken.
+        records: The records of episodes with a reward, by rollout id, until they are taken.
     """
 
     name = "harness sessions"
@@ -242,7 +245,7 @@ class HarnessEpisodes(EpisodeSource):
         raise TypeError(f"{self.name} play themselves: there is no player for {opening.rollout_id}")
 
     async def open(self) -> HarnessEpisodes:
-        """Return the place of a session, which begins once the task is known."""
+        """Return a placeholder; a session begins only once its task is known."""
         return self
 
     async def close(self, session: HarnessEpisodes) -> None:

@@ -24,7 +24,7 @@ README_FILENAME = "README.md"
 ROLLOUTS_FILENAME, FAILURES_FILENAME = "rollouts.jsonl", "failures.jsonl"
 SYNC_EVERY_S = 5.0
 
-# Who writes to which file in this process: the system's locks know open files, and no owners.
+# The writer of each file in this process: the system's locks belong to open files, not to owners.
 _WRITERS: WeakValueDictionary[str, RolloutSerializer] = WeakValueDictionary()
 _TURNS = threading.RLock()
 
@@ -32,10 +32,10 @@ _TURNS = threading.RLock()
 def read_records(path: Path) -> Iterator[EpisodeRecord]:
     """Yield the episodes of a file.
 
-    A last line that is cut off, since its writer was killed, is passed over.
+    An incomplete last line, left by a killed writer, is skipped.
 
     Raises:
-        RolloutFileError: The file is damaged before the last line, or holds no episodes.
+        RolloutFileError: The file is damaged before the last line, or does not hold episodes.
     """
     for number, line in whole_lines(path):
         try:
@@ -52,11 +52,12 @@ def read_records(path: Path) -> Iterator[EpisodeRecord]:
 class RolloutSerializer:
     """Writes the episodes of a dataset; closed by ``with``, or at the end of the process.
 
-    What `write_episode` has returned from survives the end of the process. One process writes to a
-    folder at a time. Several writers in it take turns: each begins where the one before has ended.
+    Once `write_episode` has returned, its episode survives the end of the process. Only one process
+    may write to a folder at a time. Writers in the same process take turns: each begins where the
+    previous one has ended.
 
     Args:
-        output_dir: The folder; made where there is none.
+        output_dir: The folder; created if missing.
     """
 
     def __init__(self, output_dir: Path | str) -> None:
@@ -75,11 +76,11 @@ class RolloutSerializer:
         return self.output_dir / METADATA_FILENAME
 
     def open(self) -> None:
-        """Begin to write; a last line that was cut off is removed. Safe to repeat.
+        """Open the file for writing and remove an incomplete last line. Idempotent.
 
         Raises:
             OSError: The file cannot be written to.
-            RolloutFileError: Somebody else writes to it, or it is damaged.
+            RolloutFileError: Another process writes to the file, or it is damaged.
         """
         with _TURNS:
             if self._file is not None:
@@ -111,9 +112,9 @@ class RolloutSerializer:
         """Append an episode.
 
         Raises:
-            OSError: The disk is full, say. Nothing of the episode is in the file then.
-            ValueError: One of this id is in it.
-            RolloutFileError: Somebody else writes to the file, or it is damaged.
+            OSError: The disk is full, for example. Nothing of the episode is in the file then.
+            ValueError: The file already has an episode with this id.
+            RolloutFileError: Another process writes to the file, or it is damaged.
         """
         line = to_json(record.to_dict(), inf_nan_mode="strings", fallback=str) + b"\n"
         with _TURNS:
@@ -158,7 +159,7 @@ class RolloutSerializer:
         """Return the ids of the episodes in the dataset.
 
         Raises:
-            RolloutFileError: The file is damaged, or has an id twice.
+            RolloutFileError: The file is damaged, or contains an id twice.
         """
         found: set[str] = set()
         for record in self.records():
@@ -169,7 +170,7 @@ class RolloutSerializer:
         return found
 
     def close(self) -> None:
-        """Flush everything to the disk, and let others write. Safe to repeat."""
+        """Flush everything to the disk, and let others write. Idempotent."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -186,7 +187,7 @@ class RolloutSerializer:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename an existing file with a time stamp; return the new name, or None without a file."""
+    """Rename an existing file with a time stamp; return the new path, or None if there is none."""
     if not path.exists():
         return None
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())

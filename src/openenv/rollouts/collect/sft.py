@@ -1,11 +1,11 @@
 """Data for supervised fine-tuning from episodes: rows for TRL's `SFTTrainer`.
 
     messages             a conversation a row: {"messages", "tools"}
-    prompt-completion    a reply a row: {"prompt", "completion", "tools"}; only the reply is learnt
+    prompt-completion    a reply a row: {"prompt", "completion", "tools"}; only the reply is learned
 
-Both have ``reward`` and ``episode_id`` beside. Arguments of calls are objects, as chat templates
-want them, and not the text that APIs send. A row ends with what the model said: what came of its
-last action teaches nothing.
+Rows of both forms also have ``reward`` and ``episode_id``. Arguments of calls are objects, as chat
+templates expect, not the text that APIs send. A row ends with the model's last message, since the
+result of its last action teaches nothing.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class SFTFilters:
     """Rules that select the episodes to learn from. Failed episodes are never selected.
 
     Attributes:
-        min_reward: The least reward; what was not scored is then left out too.
-        best_of: Of each group - the samples of one task and seed - so many, those of the greatest
-            reward; of equal ones those with fewer refused actions, then fewer replies. What was not
-            scored is then left out too.
-        max_refused: The most actions that may have been refused, since a refused action is a
-            mistake that would be learnt.
-        only_done: Only episodes that came to their end.
-        unique: Take only one of several equal conversations.
+        min_reward: The lowest reward to accept. If set, unscored episodes are left out.
+        best_of: Number of episodes to select from each group (the samples of one task and seed):
+            those with the highest reward; if equal, those with fewer refused actions, then with
+            fewer replies. If set, unscored episodes are left out.
+        max_refused: Maximum number of refused actions in an episode; the model would learn these
+            mistakes.
+        only_done: Select only episodes that came to their end.
+        unique: Select only one of several equal conversations.
 
     Raises:
         ValueError: `best_of` is below 1, or `max_refused` below 0.
@@ -83,8 +83,8 @@ class SFTSummary:
     Attributes:
         rows: Number of rows.
         episodes: Number of selected episodes.
-        left_out: Number of rejected episodes, by the reason.
-        mean_reward: The mean reward of selected, scored episodes; None without any.
+        left_out: Number of rejected episodes by reason.
+        mean_reward: The mean reward of selected, scored episodes; None if there are none.
     """
 
     rows: int = 0
@@ -121,11 +121,11 @@ def read_episodes(source: Source) -> Iterator[tuple[Rollout | EpisodeRecord, Any
     """Yield episodes, each with the known tools or None.
 
     Args:
-        source: A folder of `collect` or of ``openenv eval``; a file of rollouts or of collected
-            episodes; or rollouts and records themselves.
+        source: A folder written by `collect` or ``openenv eval``; a file of rollouts or of
+            collected episodes; or `Rollout` and `EpisodeRecord` objects.
 
     Raises:
-        RolloutFileError: The source is neither, or is damaged.
+        RolloutFileError: The source holds neither rollouts nor episodes, or is damaged.
     """
     if not isinstance(source, str | os.PathLike):
         yield from ((one, None) for one in source)
@@ -166,7 +166,7 @@ def _episode(one: Rollout | EpisodeRecord, tools: Any, place: str) -> _TrainingE
 
 
 def _cleaned(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a conversation in the form of chat templates, up to the model's last message."""
+    """Return a conversation in the format of chat templates, up to the model's last message."""
     found: list[dict[str, Any]] = []
     names: dict[str, str] = {}
     for message in messages:
@@ -194,17 +194,17 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     function = dict(call["function"])
     arguments = function.get("arguments")
     if isinstance(arguments, str):
-        with contextlib.suppress(ValueError):  # what a model wrote need be no JSON
+        with contextlib.suppress(ValueError):  # a model may write invalid JSON
             arguments = read_json(arguments)
     function["arguments"] = {} if arguments is None else arguments
     return {**call, "type": "function", "function": function}
 
 
-# ------------------------------------------------------------------ choosing
+# ------------------------------------------------------------------ selection
 
 
 class _EpisodeSelection:
-    """Selects episodes, and counts rejected episodes by the reason."""
+    """Selects episodes, and counts rejected episodes by reason."""
 
     def __init__(self, filters: SFTFilters) -> None:
         self._filters = filters
@@ -253,7 +253,7 @@ class _EpisodeSelection:
 
 
 def _digest(one: _TrainingEpisode) -> bytes:
-    """Return a digest of a conversation without the ids of calls."""
+    """Return a digest of a conversation that ignores the ids of calls."""
     said = []
     for message in one.messages:
         kept = {name: value for name, value in message.items() if name != "tool_call_id"}
@@ -276,22 +276,22 @@ def sft_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows for `SFTTrainer`.
 
-    ``datasets.Dataset.from_generator(lambda: sft_rows(...))`` makes a dataset of them;
-    `write_sft` a file.
+    ``datasets.Dataset.from_generator(lambda: sft_rows(...))`` makes a dataset of the rows;
+    `write_sft` writes them to a file.
 
     Args:
-        *sources: Where the episodes are; see `read_episodes`. A best one is looked for within one
-            source.
-        form: ``messages``, or ``prompt-completion``.
+        *sources: The sources of the episodes; see `read_episodes`. Groups of different sources are
+            separate.
+        form: ``messages`` or ``prompt-completion``.
         filters: Rules that select episodes.
-        tools: What the model could call, in the form of OpenAI's API; by default what is noted
-            beside the episodes. Rows have no ``tools`` where nobody knows.
-        summary: Told what became of the episodes, once the rows have come to their end.
+        tools: The tools that the model could call, in the format of OpenAI's API. Default: those
+            stored beside the episodes. If there are none, rows have no ``tools``.
+        summary: Filled with the counts once all rows have been yielded.
 
     Raises:
         OSError: A source cannot be read.
-        RolloutFileError: The source holds no episodes, or is damaged.
-        ValueError: There is no such form.
+        RolloutFileError: A source holds no episodes, or is damaged.
+        ValueError: `form` is unknown.
     """
     if form not in FORMS:
         raise ValueError(f"form={form!r}: expected {' or '.join(FORMS)}")
@@ -341,23 +341,23 @@ def write_sft(
     tools: Sequence[Mapping[str, Any]] | None = None,
     replace: bool = False,
 ) -> SFTSummary:
-    """Write rows for `SFTTrainer` to a file, which is there as a whole or not at all.
+    """Write rows for `SFTTrainer` to a file; the file appears as a whole or not at all.
 
     Args:
-        *sources: Where the episodes are; see `read_episodes`.
-        output: A ``.parquet`` file, in which each call is exactly what it was; or a ``.jsonl``
-            file, of which `datasets` may fill in None where the arguments of two calls differ.
-        form: ``messages``, or ``prompt-completion``.
+        *sources: The sources of the episodes; see `read_episodes`.
+        output: A ``.parquet`` file, which stores each call exactly; or a ``.jsonl`` file, in which
+            `datasets` may fill in None if the arguments of two calls differ.
+        form: ``messages`` or ``prompt-completion``.
         filters: Rules that select episodes.
-        tools: The tools that the model could call; by default those stored with the episodes.
-        replace: Replace a file that is there.
+        tools: The tools that the model could call. Default: those stored beside the episodes.
+        replace: Replace an existing file.
 
     Raises:
-        FileExistsError: There is such a file, and it is not to be replaced.
-        MissingPackage: A table is asked for, and pyarrow is not installed.
-        OSError: A source cannot be read, or the file not be written.
-        RolloutFileError: A source holds no episodes, or is damaged; or no row came of them.
-        ValueError: There is no such form, or the file is neither.
+        FileExistsError: The file exists, and `replace` is False.
+        MissingPackage: The output is a table, and pyarrow is not installed.
+        OSError: A source cannot be read, or the file cannot be written.
+        RolloutFileError: A source holds no episodes or is damaged, or no episode was selected.
+        ValueError: `form` is unknown, or `output` is neither a .parquet nor a .jsonl file.
     """
     path = Path(output)
     if path.suffix not in (PARQUET, ".jsonl"):

@@ -1,8 +1,8 @@
 """Parquet tables of episodes and training rows that keep each tool call exactly.
 
-What has no fixed form - arguments of tools, observations - is JSON in a column of that type
-(Arrow's ``arrow.json``), which `datasets` 5 reads as it was written. As a struct it would have
-every field of every other row, with None in it.
+Values without a fixed form (arguments of tools, observations) are JSON in a column of that type
+(Arrow's ``arrow.json``), which `datasets` 5 reads unchanged. As a struct, each value would get the
+fields of all other rows, filled with None.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EPISODES = {
 
 
 def write_table(lines: Path, path: Path) -> int:
-    """Write the table of a file of episodes; return the number of rows."""
+    """Write the table for a file of episodes; return the number of rows."""
     return write_rows((one.to_dict() for one in read_records(lines)), EPISODES, path)
 
 
@@ -46,11 +46,13 @@ def write_rows(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], pa
     """Write rows as a table; the file appears as a whole or not at all.
 
     Args:
-        columns: The kind of each column: ``text``, ``number``, ``flag``, ``json``, or ``list``, of
-            JSON.
+        rows: The rows.
+        columns: The kind of each column: ``text``, ``number``, ``flag``, ``json``, or ``list`` (of
+            JSON).
+        path: The file to write.
 
     Raises:
-        RolloutFileError: A value is none of its column's kind.
+        RolloutFileError: A value does not have the kind of its column.
     """
     pyarrow = import_pyarrow()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,10 +106,10 @@ def _json(pyarrow: Any, values: list[Any]) -> Any:
 
 
 def import_pyarrow() -> Any:
-    """Return pyarrow, with what tables need of it.
+    """Return pyarrow, with the modules that tables need.
 
     Raises:
-        MissingPackage: pyarrow is not installed, or too old.
+        MissingPackage: pyarrow is not installed, or is older than version 19.
     """
     command = "pip install 'openenv[datasets]' 'pyarrow>=19'"
     with needs("a Parquet file", command):

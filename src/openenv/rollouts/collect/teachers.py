@@ -25,12 +25,12 @@ from openenv.tools.types import Tool
 
 
 def build_model_step(llm_client: LLMClient, *, system_prompt: str | None = None) -> ModelStep:
-    """Build a model step that asks a language model over an API, from any thread.
+    """Build a model step that calls a language model over an API, from any thread.
 
     Args:
-        llm_client: Of the model. It is used on the loop that all synchronous faces share, and is
-            closed there: ``openenv.client.background.run(llm_client.aclose())``.
-        system_prompt: Said first, where the conversation does not begin with one of its own.
+        llm_client: The client of the model. It is used on the event loop that all synchronous
+            wrappers share; close it there: ``openenv.client.background.run(llm_client.aclose())``.
+        system_prompt: The first message, unless the conversation begins with a system message.
     """
 
     def model_step(
@@ -47,15 +47,15 @@ def build_model_step(llm_client: LLMClient, *, system_prompt: str | None = None)
 
 
 class ConversingPolicy:
-    """A policy with a conversation for each episode, as a model would have held.
+    """A policy with a conversation for each episode, like that of a model.
 
-    A language model holds one itself. What any other policy does is told as calls of tools: what
-    it saw is what the user or the tool says, and each action is a call.
+    A language model holds a conversation itself. For any other policy, one is written: its
+    observations become messages of the user or of a tool, and its actions become tool calls.
 
     Args:
         policy: The policy that plays.
-        system_prompt: The first message of such a conversation.
-        on_interface: Told once how one acts, before the first episode begins.
+        system_prompt: The first message of a written conversation.
+        on_interface: Called once with the interface, before the first episode begins.
     """
 
     needs_interface = True
@@ -86,7 +86,7 @@ class ConversingPolicy:
         return _ToldPlayer(player, _ToldConversation(opening, system_prompt=self._system_prompt))
 
     async def aclose(self) -> None:
-        """Release what the policy holds."""
+        """Release the resources of the policy."""
         await self._policy.aclose()
 
 

@@ -1,7 +1,7 @@
 """Harnesses: programs that bring a model's loop, tools and memory, run in environments.
 
-Read ``sessions.py`` first: what a harness is given. ``loops.py`` has the loops, and
-``environments.py`` gives any environment to a harness. Above: `openenv.capture` and
+Read ``sessions.py`` first: the session that a harness gets. ``loops.py`` has the loops, and
+``environments.py`` offers any environment to a harness. Above: `openenv.capture` and
 `openenv.rollouts.collect`. Below: the episode engine of `openenv.rollouts`.
 """
 

@@ -20,7 +20,7 @@ class _JsonRpcRefusal(Exception):
 class SessionMCPBridge:
     """An MCP endpoint (``tools/list``, ``tools/call``; JSON-RPC 2.0) for a session's tools.
 
-    A result holds ``data``, ``done``, ``metadata`` and ``error`` of the session's `ToolResult`.
+    A result has the fields ``data``, ``done``, ``metadata`` and ``error`` of a `ToolResult`.
     """
 
     def __init__(self, session: ResourceSession) -> None:
@@ -29,9 +29,9 @@ class SessionMCPBridge:
     def handle_request(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer one request.
 
-        It is an error -32600 for what is no request, -32601 for an unknown method or tool, -32602
-        for arguments that the tool does not take and for names that are reserved for who drives
-        the episode, -32603 where the tool failed.
+        Errors are -32600 for an invalid request, -32601 for an unknown method or tool, -32602 for
+        arguments that the tool does not accept and for reserved tool names, and -32603 if the tool
+        failed.
         """
         number = request.get("id") if isinstance(request, Mapping) else None
         answer: dict[str, Any] = {"jsonrpc": "2.0", "id": number}

@@ -26,7 +26,7 @@ from openenv.tools.types import Tool
 
 
 class EnvironmentSession(ResourceSession):
-    """An episode in an environment. Made by `EnvironmentSessions`."""
+    """An episode in an environment, created by `EnvironmentSessions`."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class EnvironmentSession(ResourceSession):
         ]
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
-        """Act by a tool; what the environment does not take is the result's error.
+        """Act by a tool; if the environment refuses the action, the result has the error.
 
-        If the environment fails the episode is over, and `verify` gives no reward.
+        If the environment fails, the episode is over, and `verify` gives no reward.
 
         Raises:
-            UnknownTool: There is no such tool.
+            UnknownSessionTool: There is no tool with this name.
         """
         interface = self._session.interface
         if interface.tool(name) is None:
@@ -87,22 +87,22 @@ class EnvironmentSession(ResourceSession):
 
 
 class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
-    """Begins sessions in an environment, a session for each rollout, from any thread.
+    """Begins sessions in an environment, one for each rollout, from any thread.
 
     Args:
-        environment: As `openenv.rollout` takes it: an address, the name of an environment that is
-            installed, an environment class, a client, an `EnvPool`.
+        environment: The environment, as for `openenv.rollout`: an address, the name of an installed
+            environment, an environment class, a client, or an `EnvPool`.
         system_prompt: A system message before the task.
-        unfinished: What an episode is worth that was not brought to its end; see
+        unfinished: Reward of an episode that was not brought to its end; see
             `openenv.rollouts.episode_sessions.Unfinished`.
-        retries: Further attempts at a reset whose failure may pass.
+        retries: Further attempts at a reset after a passing failure.
 
     Attributes:
         meter: The costs of the environments.
 
     Raises:
-        OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
-        TypeError: `environment` is no environment.
+        OpenEnvError: The environment cannot be reached, or does not describe its actions.
+        TypeError: `environment` is not an environment.
     """
 
     def __init__(
@@ -124,14 +124,14 @@ class EnvironmentSessions(ResourceSessionFactory[EnvironmentSession]):
         """Begin an episode.
 
         Args:
-            task: A `Task`, or a mapping of its fields; or a prompt, as a text or as messages.
+            task: A `Task` or a mapping of its fields; or a prompt, as a string or as messages.
             seed: The environment's seed; a seed of the task takes precedence.
             episode_id: The environment's id of the episode.
 
         Raises:
-            CapacityError: The server has no place for the episode.
+            CapacityError: The server has no room for the episode.
             OpenEnvError: The episode could not begin.
-            TaskNotTaken: The environment ignores what the task consists of.
+            TaskNotTaken: The environment ignores arguments that make up the task.
         """
         return background.run(self._begun(task, seed, episode_id))
 

@@ -1,4 +1,4 @@
-"""Loops of harness rollouts: ours, which samples each turn, or a program's."""
+"""Loops of harness rollouts: our loop, which samples each turn, or the loop of a program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from openenv.rollouts.harness.sessions import ResourceSession, ToolCallRejected,
 
 Runner = Callable[[SessionMCPBridge, ResourceSession, HarnessRunLimits], HarnessRolloutResult]
 
-# Mistakes of the model that are seen before the environment is asked.
+# Mistakes of the model that are found before the environment is called.
 _MISTAKES = (UnknownSessionTool, ToolCallRejected, InvalidActionError)
 
 
@@ -41,27 +41,27 @@ class HarnessAdapter(ABC):
         """Play a rollout whose turns are sampled by `model_step`.
 
         Raises:
-            NotImplementedError: The harness samples them itself.
+            NotImplementedError: The harness samples its turns itself.
         """
 
     @abstractmethod
     def run_black_box(
         self, session: ResourceSession, limits: HarnessRunLimits | None = None
     ) -> HarnessRolloutResult:
-        """Play a rollout by a harness that samples the turns.
+        """Play a rollout with a harness that samples the turns.
 
         Raises:
-            NotImplementedError: The harness has to be given a model step.
+            NotImplementedError: The harness needs a model step.
         """
 
 
 class MCPHarnessAdapter(HarnessAdapter):
     """The plain loop: sample a turn, call the tools, show the model the results.
 
-    The loop ends when the model calls no tool, when a tool says that the episode is done, or at a
-    limit. Every call in the conversation is answered, also those that were not carried out. A
-    mistake of the model (an unknown tool, arguments that make no action, an action that the
-    environment refuses) is told to it as the call's result; a failure of the environment is raised.
+    The loop ends when the model calls no tool, when a tool reports the end of the episode, or at a
+    limit. Every call in the conversation is answered, even if it was not carried out. A mistake of
+    the model (an unknown tool, arguments that make no action, an action that the environment
+    refuses) is shown to the model as the call's result. A failure of the environment is raised.
     """
 
     def run_white_box(
@@ -90,8 +90,8 @@ class CLIHarnessAdapter(HarnessAdapter):
     """A program that runs the loop.
 
     Args:
-        runner: Starts it, given a bridge to the session's tools, the session and the limits, and
-            gives back what it did.
+        runner: Runs the program; called with a bridge to the session's tools, the session and the
+            limits. Returns the rollout.
     """
 
     def __init__(self, runner: Runner) -> None:
@@ -181,7 +181,7 @@ class _Loop:
         self.result.messages.append(_answered(call, answer))
 
     def skip(self, call: ToolCall, why: str) -> None:
-        """Answer a call with the reason why the call was not made: it stays in the conversation."""
+        """Answer a call with the reason why it was not made, since it stays in the conversation."""
         payload = {"tool_name": call.name, "arguments": dict(call.args), "reason": why}
         self.result.events.append(RolloutEvent("tool_call_skipped", payload))
         answer = ToolResult(error=f"not carried out: {why}")

@@ -13,7 +13,7 @@ from openenv.rewards.llm.client import LLMResponse
 from openenv.tools.types import Tool
 
 Message: TypeAlias = dict[str, Any]
-"""A message of a conversation, as OpenAI's chat completions have it."""
+"""A message of a conversation, in the format of OpenAI's chat completions."""
 
 
 @dataclass
@@ -21,10 +21,10 @@ class ToolResult:
     """The result of a tool call.
 
     Attributes:
-        data: The result of the tool; JSON-like.
-        done: The episode is over.
+        data: The result of the tool, with JSON types.
+        done: True if the episode is over.
         metadata: Data hidden from the model: the step's ``reward`` and the ``state``.
-        error: Why the call was not carried out, or failed, in words for the model; None where it
+        error: Reason why the call failed or was not carried out, in words for the model; None if it
             was carried out.
     """
 
@@ -50,10 +50,10 @@ class VerifyResult:
     """The verdict on a whole rollout.
 
     Attributes:
-        env_reward: The environment's reward; None where it could not be scored.
-        done: The episode came to its end.
+        env_reward: The environment's reward; None if the rollout is unscored.
+        done: True if the episode came to its end.
         metrics: Numbers worth keeping, by name.
-        artifacts: All else worth keeping.
+        artifacts: Any other data worth keeping.
     """
 
     env_reward: float | None = None
@@ -67,7 +67,7 @@ class RolloutEvent:
     """An event in a rollout.
 
     Attributes:
-        type: ``model_response`` or ``tool_call``, or what a black-box harness calls it.
+        type: ``model_response``, ``tool_call``, or a name that a black-box harness chooses.
         payload: The details of the event.
     """
 
@@ -90,9 +90,9 @@ class ModelStepResult:
 
     Attributes:
         response: The model's response.
-        prompt_ids: Tokens of all that it read.
-        completion_ids: Tokens that it wrote.
-        logprobs: The log-probability of each of them, in nats.
+        prompt_ids: Tokens of everything that the model read.
+        completion_ids: Tokens that the model wrote.
+        logprobs: The log-probability of each completion token, in nats.
     """
 
     response: LLMResponse
@@ -110,7 +110,7 @@ class ModelStep(Protocol):
         """Sample the model's next turn.
 
         Args:
-            messages: The conversation until now.
+            messages: The conversation so far.
             tools: The tools that the model may call.
             sampling: Settings of the sampler (``temperature``, ``max_tokens``, ...).
         """
@@ -122,20 +122,21 @@ class HarnessRolloutResult:
     """A whole rollout.
 
     The tokens of all turns are one sequence: what the last turn read and wrote. A turn's tokens
-    stay trainable (a mask of 1) as long as later turns have read just these tokens; where a chat
-    template has written an earlier turn otherwise, that turn is context (a mask of 0).
+    stay trainable (a mask of 1) as long as later turns have read exactly these tokens. If a chat
+    template has rendered an earlier turn differently, that turn is context (a mask of 0).
 
     Attributes:
         messages: The conversation.
-        tool_trace: The calls of tools, in order.
-        events: The events in order.
-        done: The rollout came to its end: the model was done, or the episode was.
-        metrics: ``turns`` and ``tool_calls``; ``truncated`` where the limit of calls ended it.
-        prompt_ids: The tokens before the first that the model wrote.
-        completion_ids: All after them: what the model wrote, and what tools answered between.
-        logprobs: One for each of `completion_ids`; 0.0 where the model did not write it.
-        completion_mask: 1 for each of `completion_ids` that the model wrote, 0 for the others.
-        turns: The turns of the model one by one, as they were sampled.
+        tool_trace: The tool calls, in order.
+        events: The events, in order.
+        done: True if the rollout came to its end: the model was done, or the episode was over.
+        metrics: ``turns`` and ``tool_calls``; ``truncated`` if the limit of calls ended it.
+        prompt_ids: The tokens before the first token that the model wrote.
+        completion_ids: All later tokens: the model's, and the tools' answers in between.
+        logprobs: One value for each of `completion_ids`, in nats; 0.0 for other tokens than the
+            model's.
+        completion_mask: 1 for each of `completion_ids` that the model wrote, else 0.
+        turns: The turns of the model, as they were sampled.
     """
 
     messages: list[Message] = field(default_factory=list)
@@ -150,9 +151,9 @@ class HarnessRolloutResult:
     turns: list[ModelStepResult] = field(default_factory=list)
 
     def join(self, turns: Sequence[ModelStepResult]) -> None:
-        """Take over the turns of the model, and join the tokens to one sequence.
+        """Store the turns of the model, and join their tokens into one sequence.
 
-        A turn without `prompt_ids` has read what the turns before it left.
+        A turn without `prompt_ids` counts as having read the sequence so far.
 
         Raises:
             ValueError: A turn does not have one log-probability for each of its tokens.
@@ -184,11 +185,12 @@ class HarnessRunLimits:
     """Limits that end a rollout.
 
     Attributes:
-        max_turns: Turns of the model.
-        max_tool_calls_per_turn: Calls in one turn; those beyond it are not carried out, which the
-            model is told. None: no limit.
-        max_total_tool_calls: Calls in all; a call beyond it ends the rollout. None: no limit.
-        sampling: Settings of the sampler, handed to the model step.
+        max_turns: Maximum number of model turns.
+        max_tool_calls_per_turn: Maximum number of calls in one turn; further calls are not carried
+            out, and the model is told so. None for no limit.
+        max_total_tool_calls: Maximum number of calls; a further call ends the rollout. None for no
+            limit.
+        sampling: Settings of the sampler, passed to the model step.
     """
 
     max_turns: int = 10
@@ -198,7 +200,7 @@ class HarnessRunLimits:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the number of tokens with which both sequences begin."""
+    """Return the length of the longest common prefix of two token sequences."""
     if one == other[: len(one)]:  # nearly always, and fast
         return len(one)
     return next(

@@ -32,18 +32,18 @@ def build_harness_rollout_func(
 ) -> RolloutFunc:
     """Build a ``rollout_func(prompts, trainer)`` for TRL's GRPOTrainer.
 
-    It gives one entry for each prompt: ``prompt_ids``, ``completion_ids``, ``logprobs``, the
-    reward under `reward_key`, ``verify_metrics``, and ``env_mask``, which is 0 for the tokens that
-    the model did not write (TRL trains on the others only). Each session is closed.
+    The function returns columns with an entry for each prompt: ``prompt_ids``, ``completion_ids``,
+    ``logprobs``, the reward under `reward_key`, ``verify_metrics``, and ``env_mask``, which is 0
+    for tokens that the model did not write (TRL does not train on these). Each session is closed.
 
     Args:
         session_factory: Begins a session for a prompt.
         harness_adapter: Plays the rollouts.
-        model_step_builder: Makes the model step of a session from ``(trainer, session)``.
+        model_step_builder: Builds the model step of a session from ``(trainer, session)``.
         limits: Limits that end a rollout.
         reward_key: The column of the reward.
-        concurrency: How many rollouts are played at a time, each in a thread of its own; the model
-            steps have to allow it. Default: one after the other.
+        concurrency: Number of rollouts at once, each in its own thread; the model steps must be
+            thread-safe if it is above 1. Default: one after the other.
 
     Raises:
         ValueError: `concurrency` is below 1.
@@ -83,11 +83,14 @@ def play_session(
     build_step: Callable[[ResourceSession], ModelStep] | None,
     limits: HarnessRunLimits | None = None,
 ) -> tuple[HarnessRolloutResult, VerifyResult]:
-    """Have a harness play the episode of a session, verify the episode, and close the session.
+    """Let a harness play the episode of a session, verify the episode, and close the session.
 
     Args:
-        build_step: Makes the model step that samples the turns; None for a harness that samples
+        session: The session.
+        adapter: The harness.
+        build_step: Builds the model step that samples the turns; None for a harness that samples
             them itself.
+        limits: Limits that end the rollout.
     """
     try:
         if build_step is None:
@@ -102,11 +105,11 @@ def play_session(
 def env_reward(rollout: HarnessRolloutResult, verdict: VerifyResult) -> float | None:
     """Return the reward of a rollout: the last tool result's, else the verdict's.
 
-    It is None, and TRL leaves the rollout out, where the verdict says why there is none: by its
-    artifact ``unscored``.
+    The reward is None, and TRL leaves the rollout out, if the verdict has no reward and its
+    artifact ``unscored`` gives the reason.
 
     Raises:
-        ValueError: There is none, it is no finite number, or the two differ.
+        ValueError: There is no reward, it is not finite, or the two rewards differ.
     """
     carried = [_carried(entry.result) for entry in rollout.tool_trace]
     seen = next((reward for reward in reversed(carried) if reward is not None), None)

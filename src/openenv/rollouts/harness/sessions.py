@@ -21,7 +21,7 @@ VerifyBuilder = Callable[[list[Message], Any, "StepResult[Any] | None", Any], Ve
 
 
 class UnknownSessionTool(OpenEnvError, KeyError):
-    """A session has no tool of that name."""
+    """A session has no tool with this name."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -32,9 +32,9 @@ class ToolCallRejected(OpenEnvError, ValueError):
 
 
 class TraceEntry(TypedDict, total=False):
-    """A captured call of a model, as trainers read it.
+    """A captured model call, as trainers read it.
 
-    `loss_mask` covers the prompt and the completion; the log-probabilities the completion only.
+    `loss_mask` covers prompt and completion; the log-probabilities cover only the completion.
     """
 
     request: dict[str, Any]
@@ -61,11 +61,11 @@ class ResourceSession(ABC):
 
     @abstractmethod
     def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
-        """Carry out a call.
+        """Carry out a tool call.
 
         Raises:
-            KeyError: There is no such tool.
-            ValueError: The arguments are not what it takes.
+            KeyError: There is no tool with this name.
+            ValueError: The tool does not accept the arguments.
         """
 
     @abstractmethod
@@ -74,14 +74,14 @@ class ResourceSession(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the session holds. Safe to repeat."""
+        """Release the resources of the session. Idempotent."""
 
 
 SessionT = TypeVar("SessionT", bound=ResourceSession)
 
 
 class ResourceSessionFactory(ABC, Generic[SessionT]):
-    """Begins sessions, a session for each rollout."""
+    """Begins sessions, one for each rollout."""
 
     @abstractmethod
     def create(self, task: Any, seed: int | None = None, episode_id: str | None = None) -> SessionT:
@@ -93,15 +93,15 @@ class LoopOwningSession(Protocol):
     """A session whose agent runs the loop and calls the model."""
 
     def wait_for_completion(self, timeout_s: float | None = None) -> int:
-        """Wait until the agent has ended; return the exit status.
+        """Wait until the agent has ended; return its exit status.
 
         Raises:
-            TimeoutError: The agent has not ended in time.
+            TimeoutError: The agent did not end within `timeout_s` seconds.
         """
         ...
 
     def fetch_proxy_trace(self) -> list[TraceEntry]:
-        """Return the captured calls of the model."""
+        """Return the captured model calls."""
         ...
 
 
@@ -110,10 +110,10 @@ class TrainableSession(Protocol):
     """A session whose agent runs the loop, with a capture that can be trained on."""
 
     def wait_for_completion(self, timeout_s: float | None = None) -> int:
-        """Wait until the agent has ended; return the exit status.
+        """Wait until the agent has ended; return its exit status.
 
         Raises:
-            TimeoutError: The agent has not ended in time.
+            TimeoutError: The agent did not end within `timeout_s` seconds.
         """
         ...
 
@@ -121,7 +121,7 @@ class TrainableSession(Protocol):
         """Return the model's calls with exact tokens, log-probabilities and masks.
 
         Raises:
-            ValueError: The capture cannot be trained on.
+            ValueError: The capture is not fit for training.
         """
         ...
 
@@ -129,26 +129,26 @@ class TrainableSession(Protocol):
 class StepEnvSessionAdapter(ResourceSession):
     """A session of a stepped environment: each tool call is a step.
 
-    The environment is reset at once. The client is the session's: it is closed with it, and where
-    that first reset fails.
+    The environment is reset at once. The session owns the client: it is closed together with the
+    session, and also if that first reset fails.
 
     Args:
         client: A client of the environment; an asynchronous one is used through its `sync()`.
         task: The task, passed on to `initial_messages_builder`.
-        seed: Handed to `reset`; None leaves it out.
-        episode_id: Handed to `reset`; None leaves the argument out.
+        seed: Passed to `reset` unless None.
+        episode_id: Passed to `reset` unless None.
         tool_specs: The tools that the model may call.
-        action_builder: Makes the action of a call; a KeyError, TypeError or ValueError of it is
-            the model's mistake.
-        initial_messages_builder: Makes the first messages from the result of `reset`.
-        tool_result_builder: Makes a call's result from ``(name, arguments, result, state)``.
-            Default: name, arguments, observation, reward and done as its data.
-        verify_builder: Makes the verdict from ``(transcript, final_state, last_result, state)``.
+        action_builder: Builds the action of a call. A KeyError, TypeError or ValueError that it
+            raises counts as the model's mistake.
+        initial_messages_builder: Builds the first messages from the result of `reset`.
+        tool_result_builder: Builds a call's result from ``(name, arguments, result, state)``.
+            Default: its data are name, arguments, observation, reward and done.
+        verify_builder: Builds the verdict from ``(transcript, final_state, last_result, state)``.
             Default: the last reward and `done`.
         reset_kwargs: Further arguments of `reset`.
 
     Raises:
-        ValueError: A tool has a name that is kept for who drives the episode.
+        ValueError: A tool has a reserved name.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class StepEnvSessionAdapter(ResourceSession):
             self._last: StepResult[Any] = self._client.reset(**{**(reset_kwargs or {}), **given})
             self._state = self._read_state()
             self._messages = initial_messages_builder(self._last, task)
-        except BaseException:  # nobody gets the session, so nobody else could close it
+        except BaseException:  # the caller gets no session, so only this code can close the client
             self._client.close()
             raise
 
@@ -206,7 +206,7 @@ class StepEnvSessionAdapter(ResourceSession):
         return self._tool_result(name, arguments, self._last, self._state)
 
     def verify(self, transcript: list[Message], final_state: Any | None = None) -> VerifyResult:
-        """Return the verdict; `final_state` takes precedence over the state last read."""
+        """Return the verdict; `final_state` takes precedence over the state read last."""
         return self._verify(transcript, final_state, self._last, self._state)
 
     def close(self) -> None:

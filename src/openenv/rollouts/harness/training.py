@@ -1,4 +1,4 @@
-"""Captured turns that can be trained on: exact tokens, log-probabilities, loss masks."""
+"""Captured turns for training: exact tokens, log-probabilities, loss masks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from typing_extensions import Self
 
 
 class TrainingTurn(BaseModel):
-    """A call of the model.
+    """A model call.
 
     Attributes:
-        node_id: The call's name in its graph of calls; unique in a trace.
+        node_id: The call's id in its graph of calls; unique in a trace.
         prompt_token_ids: The P tokens that the model read, at least one.
         completion_token_ids: The C tokens that the model wrote.
-        per_token_logps: The log-probability of each of these, C numbers in nats, none above 0.
-        loss_mask: P + C times 0 or 1: which tokens are trained on. Those of the prompt never are.
-        request: The call, as the agent made it.
-        response: The answer, as the agent got it.
-        metadata: All else.
+        per_token_logps: The log-probability of each completion token: C numbers in nats, none
+            above 0.
+        loss_mask: P + C values, 1 for tokens to train on, else 0; always 0 for prompt tokens.
+        request: The request, as the agent made it.
+        response: The response, as the agent received it.
+        metadata: Any other data.
 
     Raises:
-        ValueError: The lengths do not fit, or a value cannot be.
+        ValueError: The lengths do not match, or a value is impossible.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -40,7 +41,7 @@ class TrainingTurn(BaseModel):
 
     @model_validator(mode="after")
     def validate_capture(self) -> Self:
-        """Check that lengths fit and values are possible."""
+        """Check that lengths match and values are possible."""
         read, written = len(self.prompt_token_ids), len(self.completion_token_ids)
         if not read:
             raise ValueError(
@@ -72,7 +73,7 @@ class TrainingTurn(BaseModel):
 
 
 class TrainingTrace(BaseModel):
-    """The model's calls of a rollout.
+    """The model calls of a rollout.
 
     Attributes:
         schema_version: The version of this schema, 1.
@@ -94,7 +95,7 @@ class TrainingTrace(BaseModel):
         return self
 
     def unique_calls(self) -> TrainingTrace:
-        """Return the trace with each call once, however many branches hold the call.
+        """Return the trace with each call once, even if several branches contain it.
 
         Two calls with the same tokens are two samples, and both stay.
 
@@ -105,10 +106,10 @@ class TrainingTrace(BaseModel):
 
     @classmethod
     def from_entries(cls, entries: Iterable[Mapping[str, Any]]) -> TrainingTrace:
-        """Return the trace of entries as `to_trace_entries` makes them.
+        """Build a trace from entries in the format of `to_trace_entries`.
 
         Raises:
-            ValueError: An entry lacks something, or its values do not fit.
+            ValueError: An entry lacks a field, or its values do not match.
         """
         return cls(turns=[_turn(number, entry) for number, entry in enumerate(entries)])
 
@@ -143,7 +144,7 @@ def _turn(number: int, entry: Mapping[str, Any]) -> TrainingTurn:
     )
 
 
-# Settings by which a sampler departs from the model's own distribution, and what leaves it as is.
+# Sampler settings that change the model's own distribution, with the values that leave it as it is.
 _NEUTRAL: dict[str, float] = {
     "top_p": 1.0,
     "top_k": -1,
@@ -155,18 +156,19 @@ _NEUTRAL: dict[str, float] = {
 
 
 def training_sampling(sampling: Mapping[str, Any] | None) -> dict[str, float | int]:
-    """Return the sampler settings under which log-probabilities are the policy's, each named.
+    """Return sampler settings under which log-probabilities are the policy's own.
 
-    A trainer holds the captured log-probabilities against the model's own distribution at
-    `temperature`; whatever cuts or bends that distribution would make the two disagree.
+    A trainer compares the captured log-probabilities with the model's own distribution at
+    `temperature`. Any setting that cuts or distorts that distribution would make the two disagree.
 
     Args:
-        sampling: ``temperature``, and any of ``top_p``, ``top_k``, ``min_p``,
+        sampling: ``temperature`` (required, above 0), and any of ``top_p``, ``top_k``, ``min_p``,
             ``repetition_penalty``, ``presence_penalty``, ``frequency_penalty`` at the value that
-            changes nothing (``top_k`` may be 0 or -1). None or nothing for None: no settings.
+            changes nothing (``top_k`` may be 0 or -1). The result names them all; for None it is
+            empty.
 
     Raises:
-        ValueError: One of them would bend the distribution, is no number, or is not known.
+        ValueError: A setting would distort the distribution, is not a number, or is unknown.
     """
     if sampling is None:
         return {}

@@ -1,5 +1,5 @@
 """Policies: functions, models, chance, scripts, people.
 
-`policy_named` makes a policy from a name, as the command line takes it. Read ``base.py`` first: the
-contract that every policy is brought to.
+`policy_named` creates a policy from a name, as on the command line. Read ``base.py`` first: the
+interface to which every policy is adapted.
 """

@@ -1,23 +1,23 @@
-"""The contract of policies: choose the next action from what was observed.
+"""The interface of policies: choose the next action from what was observed.
 
-The plainest one is a function, plain or ``async def``:
+The simplest policy is a function, plain or ``async def``:
 
     def policy(observation):
         return {"message": "hello"}
 
-It may name further fields of `PolicyTurn`, as in ``def policy(observation, task)``; or take the
-whole turn: ``def policy(turn)``.
+A function may take further fields of `PolicyTurn` by name, as in ``def policy(observation, task)``,
+or the whole turn: ``def policy(turn)``.
 
-A class with a method `act` is made anew for each episode, so that it may remember:
+A class with a method `act` is instantiated for each episode, so that it may keep state:
 
     class Patient:
         def reset(self, task): ...         # optional; takes fields of `EpisodeOpening` by name
         def act(self, observation): ...
 
-An object with `act`, but without `reset`, is shared by all episodes that are played at once. What a
-policy returns is the action, or a `Decision`, which tells how it came about.
+An object with `act` but without `reset` is shared by all episodes that are played at once. A policy
+returns the action, or a `Decision`, which also records how the action was chosen.
 
-`Policy` and `PolicyPlayer` are the contract that all of these are brought to.
+`Policy` and `PolicyPlayer` are the interface to which all of these are adapted.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 class PolicyError(OpenEnvError, ValueError):
-    """The policy does not exist or cannot be used so; the text says what was expected."""
+    """The policy does not exist or cannot be used this way; the message says what was expected."""
 
 
 class PolicyStopped(OpenEnvError):
     """The policy has nothing more to do: the episode ends as `stopped`.
 
     Attributes:
-        ends_run: Whether the policy plays no other episodes either.
+        ends_run: True if the policy plays no further episodes either.
     """
 
     def __init__(self, why: str = "the policy has stopped", *, ends_run: bool = False) -> None:
@@ -53,9 +53,9 @@ class EpisodeOpening:
     """The information that a policy has at the beginning of an episode.
 
     Attributes:
-        task: The task, as agents see it; None without one.
-        seed: Of the policy's own choices: another one in each rollout, and the same one in the same
-            rollout of the same run.
+        task: The task, as agents see it; None if there is none.
+        seed: Seed for the policy's own choices: different in each rollout, and derived from the
+            run's seed.
         rollout_id: The id of the rollout.
         interface: The environment's interface; None unless the policy asks for it.
     """
@@ -73,12 +73,12 @@ class PolicyTurn:
     Attributes:
         observation: The latest observation: the client's model, or a dictionary.
         step: The number of steps taken so far.
-        task: The task, as agents see it; None without one.
+        task: The task, as agents see it; None if there is none.
         result: The whole last `StepResult`.
         history: (action, observation) of each step so far.
-        refusal: Reason why the last action was not taken; None if taken.
-        seconds_left: Seconds that are left of the limit; None without a limit.
-        tokens_left: Tokens that are left of the limit; None without a limit.
+        refusal: Reason why the last action was refused; None if it was accepted.
+        seconds_left: Seconds left of the time limit; None without a limit.
+        tokens_left: Tokens left of the limit; None without a limit.
     """
 
     observation: Any
@@ -93,12 +93,12 @@ class PolicyTurn:
 
 @dataclass
 class Decision:
-    """An action with the record of the choice.
+    """An action, with a record of how it was chosen.
 
     Attributes:
-        action: A model of the environment's, or a mapping of its fields.
-        record: What is kept of it, as JSON has it: the text, say; `prompt_token_ids`,
-            `completion_token_ids` and `logprobs`, of which a trainer makes its batch.
+        action: An action model of the environment, or a mapping of its fields.
+        record: Data for the rollout's record, with JSON types, such as the text. Trainers read
+            `prompt_token_ids`, `completion_token_ids` and `logprobs`.
         model_calls: Number of model calls.
         prompt_tokens: Number of prompt tokens read.
         completion_tokens: Number of completion tokens written.
@@ -112,10 +112,10 @@ class Decision:
 
 
 class InvalidReply(OpenEnvError, ValueError):
-    """The policy's reply is no action; the policy is asked again with this text as `refusal`.
+    """The policy's reply is not an action; the policy is asked again with this text as `refusal`.
 
     Attributes:
-        decision: The costs, with the invalid action.
+        decision: The costs of the reply; its action is None or the invalid action.
     """
 
     def __init__(self, why: str, decision: Decision | None = None) -> None:
@@ -124,15 +124,15 @@ class InvalidReply(OpenEnvError, ValueError):
 
 
 class PolicyPlayer(Protocol):
-    """A policy in an episode. A player may have `messages`: a conversation in OpenAI's form."""
+    """A policy in an episode. It may have `messages`: a conversation in OpenAI's format."""
 
     def act(self, turn: PolicyTurn) -> Decision | Awaitable[Decision]:
         """Choose an action.
 
         Raises:
-            InvalidReply: The reply is no action; the player may be asked again.
+            InvalidReply: The reply is not an action; the player may be asked again.
             PolicyStopped: The player has nothing more to do.
-            Exception: The attempt has failed. One of a passing cause is made anew: see
+            Exception: The attempt has failed. After a passing failure it is retried; see
                 `openenv.rollouts.failures`.
         """
         ...
@@ -143,10 +143,11 @@ class Policy(Protocol):
 
     Attributes:
         name: The name in records.
-        needs_interface: Whether the policy needs the environment's interface.
-        wants_refusals: An action that the environment refuses is no failure: it is asked again.
+        needs_interface: True if the policy needs the environment's interface.
+        wants_refusals: True if the policy is asked again after the environment refuses its action.
+            If False, a refused action is a failure.
 
-    One that can play only so many episodes at once says so by `max_concurrency`.
+    The optional attribute `max_concurrency` limits the number of episodes at once.
     """
 
     name: str
@@ -158,5 +159,5 @@ class Policy(Protocol):
         ...
 
     def aclose(self) -> Awaitable[None]:
-        """Release what the policy holds. Safe to repeat."""
+        """Release the resources of the policy. Idempotent."""
         ...

@@ -16,12 +16,12 @@ from openenv.rollouts.policies.base import (
     PolicyTurn,
 )
 
-# Fields of observations in which environments say what can be done.
+# Fields of observations in which environments list the legal actions.
 LEGAL = ("legal_actions", "legal_moves", "available_actions", "valid_actions")
 CHARACTERS = string.ascii_letters + string.digits + " "
 MORE_CHARACTERS = 16
 MORE_ITEMS = 3
-WIDE = 1000  # of a number that nothing bounds
+WIDE = 1000  # range of integers without bounds
 DEEPEST = 12
 OPTIONAL_CHANCE = 0.5
 
@@ -29,8 +29,8 @@ OPTIONAL_CHANCE = 0.5
 class RandomPolicy:
     """Acts at random, reproducibly for each rollout of a run.
 
-    One of its tools is chosen, each as likely, and its arguments as the schema has them. Where an
-    observation lists what is legal, and the action is one such value, it is one of these.
+    Each tool is equally likely, and its arguments are drawn from its schema. If an observation
+    lists legal actions, and the tool needs one argument, one of the legal actions is chosen.
     """
 
     name = "random"
@@ -103,7 +103,7 @@ def _value(schema: dict[str, Any], root: dict[str, Any], chance: Random, depth: 
 
 
 def _shallow(options: list[Any]) -> list[Any]:
-    """Return the options that end a recursive schema; all options if none does."""
+    """Return the options that end a recursive schema; all options if there are none."""
     plain = [one for one in options if one.get("type") not in ("object", "array", None)]
     return plain or options
 

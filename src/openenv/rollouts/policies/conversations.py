@@ -1,9 +1,9 @@
 """A language model in an episode: a conversation in which replies are actions.
 
-A model acts by calling the environment's tools. One that is not given any writes its calls into its
-words, in any format that `openenv.rollouts.formats` reads, such as JSON:
-``{"name": TOOL, "arguments": {...}}``. Where an action is one text and nothing else, a reply
-without a call is that text. How a reply is read is said in `openenv.rollouts.replies`.
+A model acts by calling the environment's tools. A model that is given no tools writes its calls as
+text, in any format that `openenv.rollouts.formats` reads, such as JSON:
+``{"name": TOOL, "arguments": {...}}``. If an action is one text and nothing else, a reply without a
+call is that text. `openenv.rollouts.replies` describes how replies are read.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ class ModelReply:
 
     Attributes:
         message: The reply as a message of the conversation.
-        is_cut: Whether a limit cut the reply off; it is not carried out then.
-        written: Its words with special tokens, as some models write calls; None if that is `text`.
+        is_cut: True if a limit cut the reply off; it is then not carried out.
+        written: The text with special tokens, in which some models write calls; None if the same as
+            `text`.
+        specials: Special tokens of the tokenizer, which are removed from the text.
     """
 
     text: str
@@ -67,11 +69,15 @@ class ModelConversation(ABC):
     """Plays an episode by a conversation. Subclasses implement `_ask`.
 
     Args:
-        describes_tools: Tell the model in words how to act, since it is not told otherwise.
-        sees: The model takes pictures. Otherwise an observation that has one raises `NotSupported`.
+        opening: The beginning of the episode.
+        system_prompt: The first message.
+        act_by: The way in which the model acts.
+        describes_tools: Describe in words how to act, for a model that is given no tools.
+        sees: True if the model takes pictures. If False, an observation with a picture raises
+            `NotSupported`.
 
     Attributes:
-        messages: The conversation, in the form of OpenAI's API.
+        messages: The conversation, in the format of OpenAI's API.
     """
 
     def __init__(
@@ -90,8 +96,8 @@ class ModelConversation(ABC):
         self._act_by: ActBy = act_by
         self._sees = sees
         self._left: deque[ParsedCall] = deque()
-        self._problem: str | None = None  # with what comes after these calls
-        self._answering: ParsedCall | None = None  # what the next observation is the result of
+        self._problem: str | None = None  # with the rest of the reply, after these calls
+        self._answering: ParsedCall | None = None  # the call whose result comes next
         words = describe_tools(self._interface, as_json=act_by not in ("auto", "text"))
         system = "\n\n".join(
             part for part in (system_prompt, words if describes_tools else None) if part
@@ -102,7 +108,7 @@ class ModelConversation(ABC):
 
     @abstractmethod
     async def _ask(self, turn: PolicyTurn) -> ModelReply:
-        """Have the model reply to the messages."""
+        """Let the model reply to the messages."""
 
     async def act(self, turn: PolicyTurn) -> Decision:
         """Show the model the result of the last action, and return the next action."""
@@ -129,7 +135,7 @@ class ModelConversation(ABC):
         return self._decided(self._left.popleft(), cost)
 
     def _read(self, reply: ModelReply) -> tuple[Sequence[ParsedCall], str | None]:
-        """Return the calls of a reply, and the reason why later calls are not carried out."""
+        """Return the calls of a reply, and the reason why the rest is not carried out."""
         if reply.calls and not reply.is_cut and self._act_by in ("auto", "tools"):
             return reply.calls, None
         parsed = read_reply(
@@ -141,7 +147,7 @@ class ModelConversation(ABC):
         )
         return parsed.calls, parsed.problem
 
-    # ------------------------------------------------------------------ what it is shown
+    # ------------------------------------------------------------------ messages to the model
 
     def _show(self, turn: PolicyTurn) -> None:
         if turn.refusal is not None:
@@ -180,7 +186,7 @@ class ModelConversation(ABC):
         if call is not None and call.id:
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
         elif text and self.messages and self.messages[-1]["role"] == "user":
-            # Many chat templates want the prompt and the first observation as one.
+            # Many chat templates expect the prompt and the first observation in one message.
             said = self.messages[-1]
             content = said["content"]
             is_text = isinstance(content, str)
@@ -189,10 +195,10 @@ class ModelConversation(ABC):
         elif text:
             self.messages.append({"role": "user", "content": text})
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ decisions of the model
 
     def _decided(self, call: ParsedCall, decision: Decision) -> Decision:
-        """Return the decision for a call, whose result comes next."""
+        """Return the decision for a call; its result comes next."""
         self._answering = call
         tool = self._interface.tool(call.name)
         if tool is None:
@@ -202,7 +208,7 @@ class ModelConversation(ABC):
 
 
 def prompt_messages(prompt: Any) -> list[dict[str, Any]]:
-    """Return a prompt, a text or messages, as messages; none for None and an empty text."""
+    """Return a prompt (a text or messages) as messages; an empty list for None or an empty text."""
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}] if prompt else []
     return [dict(message) for message in prompt or ()]
@@ -214,7 +220,8 @@ def opening_messages(
     """Return the messages that precede a model's first reply.
 
     Args:
-        first: The first observation as text; it follows the user's last words.
+        messages: The messages before the first observation.
+        first: The first observation as text; it is added to the last message if that is the user's.
         words: A description of the tools, by `openenv.rollouts.replies.describe_tools`; empty if
             the model is given the tools in another way.
     """

@@ -1,4 +1,4 @@
-"""Policies that are functions, classes or objects of users."""
+"""Policies that are users' functions, classes or objects."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ TURN = frozenset(one.name for one in fields(PolicyTurn)) | {"turn"}
 
 
 def as_policy(given: Any, *, concurrency: int = 1) -> Policy:
-    """Return the policy that an object of a user stands for.
+    """Return the policy for an object of a user.
 
     Args:
-        given: A policy, or the name of one; a function; a class with `act`, or an object of one.
+        given: A policy or the name of one; a function; or a class with `act`, or an instance of it.
         concurrency: Number of episodes that the policy is to play at once.
 
     Raises:
-        PolicyError: It is none of these; or it is an object that remembers an episode, and is to
-            play several at once.
+        PolicyError: `given` is not a policy; or it is an object with `reset`, which keeps the state
+            of one episode, and `concurrency` is above 1.
     """
     if isinstance(given, str):
         from openenv.rollouts.policies.named import policy_named
@@ -65,10 +65,10 @@ class FunctionPolicy:
     """A function that chooses each action, the same function in all episodes.
 
     Args:
-        function: Takes the observation, and by their names other fields of `PolicyTurn`.
-        name: The name in records; by default the function's.
-        wants_refusals: Ask it again, with `refusal`, where the environment refuses its action. By
-            default where it takes an argument of that name.
+        function: Called with the observation, and by name with other fields of `PolicyTurn`.
+        name: The name in records. Default: the function's name.
+        wants_refusals: Call the function again, with `refusal`, if the environment refuses its
+            action. Default: True if the function takes an argument `refusal`.
     """
 
     needs_interface = False
@@ -94,12 +94,13 @@ class FunctionPolicy:
 
 
 class PerEpisode:
-    """A factory of objects that each play an episode.
+    """A policy that creates an object for each episode.
 
     Args:
-        make: Makes one: a class, say, whose `act` is asked as a function is. Its `reset`, if it has
-            one, is called with what it takes of the fields of `EpisodeOpening`.
-        name: The name in records; by default that of `make`.
+        make: Creates an object with `act`, which is called like a function policy; for example a
+            class. If the object has `reset`, it is called with the fields of `EpisodeOpening` that
+            it takes by name.
+        name: The name in records. Default: the name of `make`.
     """
 
     needs_interface = False
@@ -129,7 +130,7 @@ class PerEpisode:
 
 
 class _FunctionPlayer:
-    """A function that is called for actions with the observation, or with the whole turn."""
+    """A function that is called for actions, with the observation or with the whole turn."""
 
     def __init__(
         self, function: Callable[..., Any], caller: UserCodeCaller, made: Any = None
@@ -142,7 +143,7 @@ class _FunctionPlayer:
         self._wanted = [name for name in others if name in TURN]
 
     def takes(self, name: str) -> bool:
-        """Return whether the function takes an argument of a name."""
+        """Return whether the function takes an argument with a name."""
         return self._takes_turn or name in self._wanted
 
     @property
@@ -166,7 +167,7 @@ class _FunctionPlayer:
 def _named(function: Callable[..., Any]) -> list[str]:
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # one that is not written in Python
+    except (TypeError, ValueError):  # a function that is not written in Python
         return []
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [p.name for i, p in enumerate(parameters) if i == 0 or p.kind in kinds]

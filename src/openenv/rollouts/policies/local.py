@@ -1,7 +1,7 @@
-"""A policy that is a language model in this process, by `transformers`.
+"""A policy that is a language model in this process, run with `transformers`.
 
-The tokens that it read and wrote, and the log probability of each that it wrote, are in the record
-of each step: `prompt_token_ids`, `completion_token_ids` and `logprobs`.
+The record of each step has the tokens that the model read and wrote, and the log-probability of
+each token that it wrote: `prompt_token_ids`, `completion_token_ids` and `logprobs`.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ COMMAND = "pip install torch transformers"
 class TransformersPolicy:
     """A causal language model that acts by generated text.
 
-    It writes one reply at a time. What it samples is decided by the seed of the rollout, so that
-    the same rollout of the same run comes out the same.
+    The model writes one reply at a time. Sampling is seeded by the rollout's seed, so that the same
+    rollout of the same run has the same result.
 
     Args:
-        model: A folder, or the name of a model of the hub; or a model.
-        tokenizer: Its tokenizer; by default that of the folder.
+        model: A directory, the name of a model on the Hub, or a model.
+        tokenizer: The model's tokenizer. Default: the one stored with the model.
         name: The name in records.
-        revision: The commit of a model of the Hub; by default the newest.
+        revision: The revision of a model on the Hub. Default: ``main``.
         system_prompt: The first message of every conversation.
         act_by: The way in which the model acts: ``auto``, ``tools``, ``json`` or ``text``. ``auto``
             tells the model of its tools as trainers do; see `openenv.rollouts.tokens.Chat`.
-        temperature: Sampling temperature; 0 takes the likeliest token each time.
+        temperature: Sampling temperature; 0 takes the most likely token each time.
         top_p: Nucleus sampling threshold.
-        max_tokens: The most that a reply may have.
-        device: The device; by default the model's, or a GPU if there is one.
+        max_tokens: Maximum number of tokens of a reply.
+        device: The device. Default: a GPU if there is one, for a named model; else the model's.
 
     Raises:
         MissingPackage: torch or transformers is not installed.
-        PolicyError: There is no such way to act.
+        PolicyError: `act_by` is unknown.
+        TypeError: `model` is an object, and no tokenizer was given.
     """
 
     needs_interface = True
@@ -98,22 +99,22 @@ class TransformersPolicy:
         return _LocalConversation(opening, self)
 
     def chat(self, interface: Interface) -> Chat | None:
-        """Return the way to talk with the model of an environment; None without a chat template.
+        """Return the conversation format for an environment; None without a chat template.
 
         Raises:
-            TemplateError: The template cannot tell the model exactly what it has to be told.
+            TemplateError: The template cannot render the model's messages exactly.
         """
         if self.tokenizer.chat_template is None:
             return None
         key = json.dumps([tool.as_function() for tool in interface.tools], sort_keys=True)
-        if key not in self._chats:  # a template is probed, which takes a moment
+        if key not in self._chats:  # probing a template takes a moment
             told = None if self.act_by == "auto" else self.act_by
             self._chats[key] = Chat(self.tokenizer, interface, told, ends=self.own_ends)
         return self._chats[key]
 
     @property
     def own_ends(self) -> list[int]:
-        """The tokens by which the model ends a reply."""
+        """The tokens with which the model ends a reply."""
         found = self.model.generation_config.eos_token_id
         if found is None:
             found = self.tokenizer.eos_token_id
@@ -125,12 +126,12 @@ class TransformersPolicy:
     async def reply(
         self, prompt: list[int], seed: int, max_tokens: int, ends: Collection[int]
     ) -> ModelReply:
-        """Generate what follows a prompt.
+        """Generate a reply to a prompt.
 
         Args:
             prompt: The tokens of the conversation so far.
-            seed: Decides what is sampled.
-            max_tokens: The most that the reply may have.
+            seed: Seed of the sampling.
+            max_tokens: Maximum number of tokens of the reply.
             ends: Tokens that end the reply.
         """
         loop = asyncio.get_running_loop()
@@ -179,16 +180,16 @@ class TransformersPolicy:
         )
 
     def prompt_without_template(self, messages: list[dict[str, Any]]) -> list[int]:
-        """Return the tokens of a conversation line by line, for a model without a chat template."""
+        """Return the tokens of a conversation, one message per line, without a chat template."""
         lines = [f"{one['role']}: {one['content']}" for one in messages]
         found = self.tokenizer("\n".join([*lines, "assistant:"]))["input_ids"]
         return [int(token) for token in found]
 
 
 class _LocalConversation(ModelConversation):
-    """A conversation in tokens, which only grow: as `openenv.rollouts.tokens` plays for trainers.
+    """A conversation as a growing sequence of tokens, as `openenv.rollouts.tokens` plays it.
 
-    So a trained model is evaluated by the very prompts that it was trained on.
+    A trained model is therefore evaluated with exactly the prompts that it was trained on.
     """
 
     def __init__(self, opening: EpisodeOpening, policy: TransformersPolicy) -> None:
@@ -205,10 +206,10 @@ class _LocalConversation(ModelConversation):
         self._ids: list[int] = []
         self._reply_ids: list[int] = []
         self._parsed: ParsedReply | None = None
-        self._texts: list[str] = []  # what it was told since its last reply
+        self._texts: list[str] = []  # what the model was told since its last reply
 
     def _answer(self, text: str) -> None:
-        told = f"Error: {text}" if text == NOT_DONE else text  # as trainers' rollouts say it
+        told = f"Error: {text}" if text == NOT_DONE else text  # as in trainers' rollouts
         self._texts.append(told)
         super()._answer(told)
 

@@ -1,4 +1,4 @@
-"""A policy that asks a language model over an API; see `openenv.rewards.llm`."""
+"""A policy that calls a language model over an API; see `openenv.rewards.llm`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from openenv.rollouts.policies.conversations import ModelConversation, ModelRepl
 from openenv.rollouts.replies import ActBy, ParsedCall
 
 CUT_OFF = frozenset({"length", "max_tokens", "model_context_window_exceeded"})
-"""Reasons to finish, of the APIs, that say that the reply came to a limit."""
+"""Finish reasons of the APIs for a reply that has reached a limit."""
 
 
 class LLMPolicy:
@@ -24,15 +24,16 @@ class LLMPolicy:
 
     Args:
         client: The client of the model.
-        name: The name in records; by default the model's.
+        name: The name in records. Default: the model's name.
         system_prompt: The first message of every conversation.
-        act_by: The way to act; see `openenv.rollouts.policies.conversations`.
-        sees: The model is shown pictures, as ``image_url`` parts. Without, an observation that has
-            one raises `NotSupported`.
+        act_by: The way in which the model acts: ``auto``, ``tools``, ``json`` or ``text``; see
+            `openenv.rollouts.policies.conversations`.
+        sees: Show the model pictures, as ``image_url`` parts. If False, an observation with a
+            picture raises `NotSupported`.
         **options: Options of each request, such as ``temperature`` and ``max_tokens``.
 
     Raises:
-        PolicyError: There is no such way to act.
+        PolicyError: `act_by` is unknown.
     """
 
     needs_interface = True

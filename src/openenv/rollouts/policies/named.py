@@ -1,4 +1,4 @@
-"""Policies by name, as the command line takes them."""
+"""Policies by name, as on the command line."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ MAX_REPLY_TOKENS = 4096
 def policy_named(
     name: str, *, base_url: str | None = None, api_key: str | None = None, **options: Any
 ) -> Any:
-    """Make the policy of a name.
+    """Create a policy from a name.
 
     Args:
-        name: ``random``; ``human``; ``openai:MODEL`` and ``anthropic:MODEL``, of a server that
-            speaks either API; ``transformers:FOLDER``; ``scripted:FILE``; or ``module:name``,
-            which is imported, and may be whatever `openenv.rollouts.policies.base` describes.
-        base_url: The address of the model's server; by default the API's maker.
-        api_key: Its key; by default that of OPENAI_API_KEY or ANTHROPIC_API_KEY.
-        **options: Of `LLMPolicy` or `TransformersPolicy`, such as ``system_prompt``, ``act_by``,
-            ``temperature`` (by default 0 of an API, and 1 of ``transformers:``) and ``max_tokens``,
-            the most that one reply may have (by default 4096 of an API, and 256).
+        name: ``random``; ``human``; ``openai:MODEL`` or ``anthropic:MODEL``, for a server with one
+            of these APIs; ``transformers:FOLDER``; ``scripted:FILE``; or ``module:name``, which is
+            imported, and may be anything that `openenv.rollouts.policies.base` describes.
+        base_url: The address of the model's server. Default: that of the API's maker.
+        api_key: The server's key. Default: OPENAI_API_KEY or ANTHROPIC_API_KEY.
+        **options: Options of `LLMPolicy` or `TransformersPolicy`, such as ``system_prompt``,
+            ``act_by``, ``temperature`` (default: 0 for an API, 1 for ``transformers:``) and
+            ``max_tokens`` of one reply (default: 4096 for an API, 256 for ``transformers:``).
 
     Raises:
-        PolicyError: There is no policy of that name, or it takes no such options.
+        PolicyError: There is no policy with this name, or it does not take these options.
         MissingPackage: A package that the policy needs is not installed.
     """
     kind, _, rest = name.partition(":")

@@ -23,15 +23,15 @@ from openenv.rollouts.policies.base import (
 from openenv.rollouts.policies.views import view
 
 LEAVE = "that is all; the run ends here"
-LOOK_EVERY_S = 0.2  # whether anybody waits for a line yet
+LOOK_EVERY_S = 0.2  # how often to check whether a line is still wanted
 
 
 class HumanPolicy:
     """A person who is asked for each action, field by field. The end of input ends the run.
 
     Args:
-        ask: Shows a question, and gives a line; by default as `input` does, on stderr.
-        tell: Shows text; by default on stderr.
+        ask: Shows a question and returns a line. Default: like `input`, but on stderr.
+        tell: Shows text. Default: on stderr.
     """
 
     name = "human"
@@ -60,7 +60,7 @@ class HumanPolicy:
 
 
 class _TerminalLines:
-    """Lines of the standard input, read in a thread that checks for the end of the program."""
+    """Lines of standard input, read so that reading stops when the policy is closed."""
 
     def __init__(self) -> None:
         self.is_left = False
@@ -76,14 +76,14 @@ class _TerminalLines:
     def _read(self) -> str:
         try:
             file = sys.stdin.fileno()
-        except (OSError, ValueError):  # it is no file
+        except (OSError, ValueError):  # standard input is not a file
             return sys.stdin.readline()
         line = b""
         while not line.endswith(b"\n"):
             if self.is_left:
                 return ""
             if select.select([file], [], [], LOOK_EVERY_S)[0]:
-                byte = os.read(file, 1)  # a buffer would hide from `select` what it holds
+                byte = os.read(file, 1)  # `select` does not see what a buffer holds
                 if not byte:
                     break
                 line += byte
@@ -91,7 +91,7 @@ class _TerminalLines:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(f"{printable(text)}\n")  # it may be the environment's
+    sys.stderr.write(f"{printable(text)}\n")  # the text may come from the environment
 
 
 class _TerminalPlayer:
@@ -159,4 +159,4 @@ def _read(answer: str, field: dict[str, Any]) -> Any:
     try:
         return read_json(answer)
     except ValueError:
-        return answer  # the environment says what is wrong with it
+        return answer  # the environment reports what is wrong

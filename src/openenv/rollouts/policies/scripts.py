@@ -22,8 +22,8 @@ class ScriptedPolicy:
     """Takes the actions of a script in order; after the last, the episode is `stopped`.
 
     Args:
-        actions: Those of every episode; or, by the id of a task, those of its episodes. Without
-            tasks, an episode's seed stands for the id.
+        actions: The actions of every episode; or a mapping from task ids to the actions of these
+            tasks' episodes. Without tasks, an episode's seed is its task id.
         name: The name in records.
     """
 
@@ -40,10 +40,10 @@ class ScriptedPolicy:
 
     @classmethod
     def of_file(cls, path: str | Path) -> ScriptedPolicy:
-        """Read a file of JSON lines: an action a line; or, for tasks, ``{"task_id", "actions"}``.
+        """Read a file of JSON lines: one action, or one ``{"task_id", "actions"}``, per line.
 
         Raises:
-            PolicyError: The file cannot be read, or is no script.
+            PolicyError: The file cannot be read or is not a script.
         """
         try:
             lines = Path(path).read_bytes().splitlines()
@@ -70,7 +70,7 @@ class ScriptedPolicy:
         """Begin an episode.
 
         Raises:
-            PolicyError: Nothing is written down for its task.
+            PolicyError: The script has no actions for the task.
         """
         if self._actions is not None:
             return _ScriptPlayer(self._actions)

@@ -1,4 +1,4 @@
-"""Observations as agents see them: text and pictures, without what only trainers see."""
+"""Observations as agents see them: text and pictures, without fields that only trainers see."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from openenv.errors import NotSupported
 from openenv.tools.results import extract_text, is_dump, to_block
 from openenv.types import public_view
 
-# How the base64 of PNG, JPEG and GIF begins: clients that know no models have pictures as text.
+# Beginnings of PNG, JPEG and GIF in base64: clients without models receive pictures as text.
 ENCODED = ("iVBORw0KGgo", "/9j/", "R0lGOD")
 SHORTEST_ENCODED = 64
 TRAINERS = frozenset({"reward", "done", "truncated", "metadata"})
@@ -26,9 +26,9 @@ def visible_fields(observation: Any, visible: frozenset[str] | None) -> dict[str
     """Return the fields of an observation that the agent may see.
 
     Args:
-        observation: A model, whose private fields are left out; or a mapping.
-        visible: The fields of a mapping that are public, as the environment's tools declare them;
-            None where nobody says.
+        observation: A model, whose private fields are left out, or a mapping.
+        visible: The public fields of a mapping, as the environment's tools declare them; None if
+            unknown.
     """
     if isinstance(observation, BaseModel):
         hidden = TRAINERS & type(observation).model_fields.keys()
@@ -47,9 +47,9 @@ class ObservationView:
     """An observation as the agent sees it.
 
     Attributes:
-        text: Its text. For a picture it has a name in brackets.
-        pictures: Its pictures, in order, as MCP's content blocks: ``data`` is base64 of a file of
-            the type ``mimeType``.
+        text: The text; a picture appears as a name in brackets.
+        pictures: The pictures, in order, as MCP content blocks: ``data`` is the file in base64,
+            ``mimeType`` its type.
     """
 
     text: str
@@ -61,10 +61,11 @@ def view(
     visible: frozenset[str] | None = None,
     shows: Sequence[str] | None = None,
 ) -> str:
-    """Return an observation as text; see `look_at` for arguments and errors.
+    """Return an observation as text; see `look_at` for the arguments.
 
     Raises:
-        NotSupported: The observation has a picture, which a text cannot show.
+        NotSupported: The observation has a picture, which text cannot show.
+        ValueError: The observation has none of the fields in `shows`.
     """
     seen = look_at(observation, visible, shows)
     if seen.pictures:
@@ -88,11 +89,12 @@ def look_at(
     these are pictures.
 
     Args:
-        visible: The fields of a mapping that are public; see `visible_fields`.
-        shows: Those of them that the agent is shown, in this order; None is all.
+        observation: A model or a mapping.
+        visible: The public fields of a mapping; see `visible_fields`.
+        shows: The fields that the agent is shown, in this order; None for all.
 
     Raises:
-        ValueError: The observation has none of the fields that are to be shown.
+        ValueError: The observation has none of the fields in `shows`.
     """
     fields = visible_fields(observation, visible)
     if shows is not None:
@@ -132,7 +134,7 @@ def _picture_of(value: Any) -> dict[str, Any] | None:
 
 
 def _as_json(value: Any) -> str:
-    def plain(value: Any) -> Any:  # an array as a list, since its `repr` is abridged
+    def plain(value: Any) -> Any:  # arrays as lists, since their `repr` is abridged
         return value.tolist() if hasattr(value, "tolist") else repr(value)
 
     found = to_jsonable_python(value, bytes_mode="base64", fallback=plain)

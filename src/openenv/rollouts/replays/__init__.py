@@ -1,7 +1,7 @@
-"""Recordings of sessions: read and replayed.
+"""Recordings of sessions: reading and replaying.
 
-A server writes them (``openenv serve --record DIRECTORY``, `openenv.execution.recording`). Read
-``reading.py`` first.
+A server writes recordings (``openenv serve --record DIRECTORY``, `openenv.execution.recording`).
+Read ``reading.py`` first.
 """
 
 from openenv.execution.recording import RecordingOptions

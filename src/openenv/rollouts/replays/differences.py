@@ -16,7 +16,7 @@ MISSING = "<missing>"
 
 
 class ValueDifference(NamedTuple):
-    """A difference of two values: the JSON path, and the value on either side."""
+    """A difference between two values: the JSON path, and the value on each side."""
 
     path: str
     expected: Any
@@ -53,7 +53,7 @@ def _is_close(expected: float, got: float, tolerance: float) -> bool:
         return got != got
     try:
         return math.isclose(expected, got, rel_tol=tolerance, abs_tol=tolerance)
-    except OverflowError:  # an integer that no float is as large as
+    except OverflowError:  # an integer too large for a float
         return False
 
 
@@ -95,7 +95,7 @@ def _between_arrays(
     if expected == got:
         return None
     one, other = _array(expected), _array(got)
-    if one is not None and isinstance(got, list):  # protocol version 0 has no other form for it
+    if one is not None and isinstance(got, list):  # protocol version 0 sends arrays as lists
         return first_difference(json_value(one.tolist()), got, tolerance, path)
     if one is None or other is None:
         if isinstance(got, dict):

@@ -24,9 +24,9 @@ class RecordingHeader:
     """The first line of a recording.
 
     Attributes:
-        target: How to find it again (see `openenv.server.loading`); None where nobody knows.
+        target: The target of the environment (see `openenv.server.loading`); None if unknown.
         schema: A digest of the models of its actions and observations.
-        part: The number of the part that begins here, from 0.
+        part: The number of the part that begins with this header, from 0.
     """
 
     environment: str
@@ -52,12 +52,12 @@ class RecordedEvent:
     """A reset, step or restore. Values have JSON types.
 
     Attributes:
-        step: The number of the step in its episode; 0 for the others.
-        time: When it was answered, in seconds since the epoch.
+        step: The number of the step in its episode; 0 for other events.
+        time: Time of the answer, in seconds since the epoch.
         seconds: Seconds that the environment took.
         observation: The observation without reward, done and truncated; None after an error.
         reward_info: Details of the reward; see `openenv.reward`.
-        unrecorded: Reason why something could not be recorded; else None.
+        unrecorded: Reason why something could not be recorded; None if everything was.
     """
 
     kind: Annotated[Literal["reset", "step", "restore"], Field(alias="event")]
@@ -97,13 +97,13 @@ class RecordedEpisode:
     """The events from a reset or restore to the next.
 
     Attributes:
-        number: The number in the session, from 1; 0 for what came before the first episode.
-        events: In their order; the first one begins the episode, where `has_beginning`. There are
-            none where all that came before the next episode, or the end, is missing.
-        lost: How many events are missing after the last one. What comes after them is another
-            `RecordedEpisode`, often of the same number.
-        is_torn: The recording breaks off here, and does not say that its session has ended: its
-            server was killed, its disk stayed full to the end, or the session goes on.
+        number: The number in the session, from 1; 0 for events before the first episode.
+        events: The events, in order. If `has_beginning`, the first one begins the episode. Empty if
+            all events before the next episode, or before the end, are missing.
+        lost: Number of events missing after the last one. Events after the gap form another
+            `RecordedEpisode`, often with the same number.
+        is_torn: True if the recording breaks off here without the end of the session: the server
+            was killed, its disk stayed full to the end, or the session is still open.
     """
 
     number: int
@@ -120,7 +120,7 @@ class RecordedEpisode:
     def is_whole(self) -> bool:
         """True if the beginning is there, and no event is known to be missing.
 
-        Where the recording breaks off, only an episode that came to its end is whole.
+        If the recording breaks off, only an episode that came to its end is whole.
         """
         return self.has_beginning and not self.lost and (self.is_done or not self.is_torn)
 
@@ -144,8 +144,8 @@ def read(path: str | os.PathLike[str]) -> Iterator[RecordedEpisode]:
     """Yield the episodes of a recording, including further parts (``.1``, ``.2``).
 
     Raises:
-        RecordingError: It is no recording, or is damaged. That its last line is cut off is no
-            damage: its server was killed.
+        RecordingError: The file is not a recording, or is damaged. An incomplete last line, left by
+            a killed server, is not an error.
     """
     episode: RecordedEpisode | None = None
     latest = 0
@@ -172,7 +172,7 @@ def read_header(path: str | os.PathLike[str]) -> RecordingHeader:
 
     Raises:
         OSError: The file cannot be read.
-        RecordingError: The file is no recording.
+        RecordingError: The file is not a recording.
     """
     with Path(path).open("rb") as file:
         return _header(Path(path), file.readline())

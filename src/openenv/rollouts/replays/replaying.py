@@ -32,7 +32,7 @@ from openenv.server.loading import TargetError, load_recorded, load_target
 from openenv.server.workers import managers_of
 from openenv.settings import trusts_remote_code
 
-# After these nobody knows what the environment has done.
+# After these errors, what the environment has done is unknown.
 GIVEN_UP = frozenset({"CancelledError", "StepTimeout"})
 
 
@@ -65,10 +65,14 @@ class ReplayReport:
     """The result of a replay.
 
     Attributes:
-        skipped: Episodes that were not, or only in part: their beginning is missing, events are,
-            or a call was given up while it ran, or takes too long for its `timeout_s` now.
+        episodes: Number of episodes that were replayed, at least in part.
+        events: Number of events that were replayed.
+        skipped: Number of episodes that were not replayed, or only in part: their beginning or
+            later events are missing, or a call was given up when recorded, or exceeds its
+            `timeout_s` now.
+        unseeded: Number of replayed episodes whose reset had no seed.
         divergence: The first difference; None if there was none.
-        is_other_schema: The models are not those of the recording; None where nobody knows.
+        is_other_schema: True if the models differ from the recording's; None if unknown.
     """
 
     episodes: int
@@ -97,29 +101,31 @@ def replay(
 ) -> ReplayReport:
     """Replay a recording up to the first difference.
 
-    Compared are observations, rewards, terminated, truncated, the codes of errors, and the state
-    after a restore; not metadata, info and timing. The environment is that of the recording's
-    header, in this process, unless another is given.
+    Observations, rewards, terminated, truncated, the codes of errors, and the state after a restore
+    are compared; metadata, info and timing are not. The environment is that of the recording's
+    header, in this process, unless another one is given.
 
-    A recording is data, and may come from anybody. Of itself it has no environment imported but of
-    packages that are installed here; `trust_recorded` imports the package that the recording names.
+    A recording is data, and may come from anybody. By default, only environments of installed
+    packages are imported; `trust_recorded` imports any package that the recording names.
 
     Args:
+        path: The recording.
         environment: An environment class or factory, or an ASGI application, in this process.
-        target: The same, by name (see `openenv.server.loading`); or ``docker://IMAGE``, which is
-            started for as long as the replay takes.
-        episode: The number of the only episode that is played.
+        target: The name of an environment to load in this process (see `openenv.server.loading`),
+            or ``docker://IMAGE``, which runs only during the replay.
+        url: The address of a server.
+        episode: The number of the only episode to play. Default: all.
         tolerance: Allowed difference of numbers, absolute or relative to the larger one.
-        progress: Called with the number of events that have been played, after each.
-        trust_recorded: Import whatever environment the recording names. Setting
-            OPENENV_TRUST_REMOTE_CODE says so too.
+        progress: Called after each event with the number of events played.
+        trust_recorded: Import any environment that the recording names. Also enabled by
+            OPENENV_TRUST_REMOTE_CODE.
 
     Raises:
         ValueError: More than one environment was given, or the tolerance is negative.
-        RecordingError: The file is no recording, or has no such episode.
-        TargetError: The target names nothing that can be served, or the recording names none.
-        UntrustedTarget: The recording names what nobody agreed to.
-        OpenEnvError: The environment could not be made or reached.
+        RecordingError: The file is not a recording, or has no such episode.
+        TargetError: The target cannot be served, or the recording names none.
+        UntrustedTarget: The recording names an environment that is neither installed nor trusted.
+        OpenEnvError: The environment could not be created or reached.
     """
     given = [one for one in (environment, target, url) if one is not None]
     if len(given) > 1:
@@ -155,7 +161,7 @@ def replay(
 
 
 class UntrustedTarget(TargetError):
-    """A recording names code that would be imported without anybody's consent."""
+    """A recording names an environment whose code may not be imported without consent."""
 
     def __init__(self, path: str, target: str) -> None:
         self.target = target
@@ -166,10 +172,10 @@ class UntrustedTarget(TargetError):
 
 
 def _is_known(target: str) -> bool:
-    """Return whether a target is in an installed environment package, or an environment class that
-    this process has imported already.
+    """Return whether a target is in an installed environment package, or is an environment class
+    that this process has already imported.
 
-    Nothing is imported to find that out.
+    This function imports nothing itself.
     """
     module, colon, attribute = target.partition(":")
     found = getattr(sys.modules.get(module), attribute, None)
@@ -243,12 +249,12 @@ class _Replay:
             raise _CannotReplay
         try:
             reply = await internals(self._client).request(_request(event))
-        except StepTimeout:  # how long a step takes is not compared
+        except StepTimeout:  # the duration of steps is not compared
             raise _CannotReplay from None
         except ServerError as error:
             return _of_errors(event, error)
         except SessionLost:
-            if expected is not None:  # it has failed for good here, as it had there
+            if expected is not None:  # the session failed for good, as in the recording
                 raise _CannotReplay from None
             raise
         if expected is not None:
@@ -275,7 +281,7 @@ def _of_errors(event: RecordedEvent, error: ServerError) -> ValueDifference | No
     if expected is not None and expected.code == error.code:
         return None
     if expected is None and error.code not in ANSWERS:
-        raise error  # it says nothing about the environment
+        raise error  # the error says nothing about the environment
     recorded = None if expected is None else {"code": expected.code}
     return ValueDifference("$.error", recorded, {"code": error.code, "message": error.message})
 
