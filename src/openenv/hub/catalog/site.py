@@ -1,4 +1,4 @@
-"""Static site of a catalog: pages that need neither server nor network.
+"""Static site of a catalog: pages that need neither a server nor a network.
 
 All texts are untrusted and escaped; READMEs are Markdown without HTML, and only pictures of the
 environment's own directory are copied.
