@@ -672,8 +672,7 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
         raise OSError("the head of a request is too long") from None
 
 
-# ---------------------------------------------------------------------- the service and its
-# replicas
+# ---------------------------------------------------------------------- the service
 
 
 class Service(Server):
