@@ -353,7 +353,7 @@ def _client(client_class: type[Client], plan: _LaunchPlan, info: EnvironmentInfo
 def _client_options(client_class: type[Client], options: dict[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(client_class).parameters
     taken = {*parameters}
-    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):  # passed on to `EnvClient`
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):  # they go to `EnvClient`
         from openenv.client.client import EnvClient
 
         taken |= {*inspect.signature(EnvClient).parameters}
@@ -405,5 +405,5 @@ def _search_path(info: EnvironmentInfo) -> dict[str, str]:
     if root in {Path(sysconfig.get_path(where)).resolve() for where in ("purelib", "platlib")}:
         return {}
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    paths = [str(root), *(os.path.abspath(entry) for entry in inherited)]  # it runs elsewhere
+    paths = [str(root), *(os.path.abspath(entry) for entry in inherited)]  # for another directory
     return {"PYTHONPATH": os.pathsep.join(paths)}

@@ -380,7 +380,7 @@ def _from_entry_points() -> Iterator[EnvironmentInfo]:
     for point in importlib.metadata.entry_points(group=GROUP):
         module, client = point.module, point.attr
         package = module
-        if client:  # a module beside others; its package is where models and server are
+        if client:  # one module of a package, which has the models and the server
             package = module.rpartition(".")[0] or module
         info = _info(package, _directory(package), **_describe_distribution(point.dist))
         key = _key(point.name)

@@ -315,7 +315,7 @@ class Cluster:
             if 200 <= status < 300:
                 return data
             reason, words = _words(status, data)
-            may_pass = status in BUSY or (method == "POST" and reason == "Conflict")  # of a quota
+            may_pass = status in BUSY or (method == "POST" and reason == "Conflict")  # quota
             if status == 500:  # some versions also send this for invalid requests
                 may_pass = "timed out" in words or "leader changed" in words
             if left and may_pass:

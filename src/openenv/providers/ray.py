@@ -56,7 +56,7 @@ PROBE_S = 1.0  # for a connection to a port in the cluster
 END_S = 0.3  # for an actor to report the server's end
 VERDICT_S = 5.0  # for Ray to say why a server has ended
 COMMANDS = 16  # at one time, per server
-THREADS = COMMANDS + 8  # of an actor
+THREADS = COMMANDS + 8  # per actor
 GIB = 2**30
 
 Placement = Literal["spread", "pack"]
@@ -677,7 +677,7 @@ def _answers(host: str, port: int) -> bool | None:
 # ---------------------------------------------------------------------- the connection to Ray
 
 _turn = threading.Lock()
-_providers: weakref.WeakSet[RayProvider] = weakref.WeakSet()  # that have launched a server
+_providers: weakref.WeakSet[RayProvider] = weakref.WeakSet()  # those that launched a server
 _made: tuple[str | None, object] | None = None  # address and identity of our own connection
 
 

@@ -25,7 +25,7 @@ __all__ = ["Bubblewrap"]
 HOME, GUEST = "/home/agent", "/run/openenv"
 IN_MEMORY = (HOME, "/tmp", "/dev/shm")  # nosec B108  # inside the sandbox
 HOST_NAME, PROC = ("--hostname", "sandbox"), ("--proc", "/proc")
-SHARED_BYTES = 16 * MIB  # of /dev/shm
+SHARED_BYTES = 16 * MIB  # size of /dev/shm
 OWN_BYTES = 64 * MIB  # for bubblewrap and the first process
 UID = 1000  # in a user namespace
 

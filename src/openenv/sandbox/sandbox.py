@@ -383,7 +383,7 @@ class Sandbox:
         return {**own, **self.policy.environment, **(further or {})}
 
     def _tell(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Send a frame, and receive meanwhile what arrives."""
+        """Send a frame; while waiting, receive the frames that arrive."""
         data = memoryview(encode(header, body))
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         with self._lock:

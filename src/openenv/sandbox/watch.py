@@ -36,7 +36,7 @@ FILE_BYTES = 2048  # kernel memory for a file in a file system in memory, with i
 SOCKET_BYTES = 2**18  # kernel memory for a socket's unread bytes (net.core.wmem_default)
 FEW_FILES = 32  # a process with this few open files is not searched for sockets
 LEAST_FILE_BYTES = 1024  # disk space of an empty file
-MAX_DEPTH = 200  # of nested directories
+MAX_DEPTH = 200  # levels of nested directories
 
 logger = logging.getLogger(__name__)
 

@@ -68,7 +68,7 @@ class CodeRunner:
 
     @staticmethod
     def undisturbed(work: Callable[[], Any]) -> Any:
-        """Call `work`, and handle an interrupt that arrives meanwhile afterwards."""
+        """Call `work`; delay an interrupt that arrives during the call until after it."""
         if threading.current_thread() is not threading.main_thread():
             return work()  # no interrupt arrives here
         late: list[int] = []
