@@ -1,7 +1,7 @@
-"""The servers behind a gateway: health, load, and the choice of a server for a session.
+"""The servers behind a gateway: their health and load, and the choice of one for a session.
 
-A backend's route is computed from its address alone, so that any gateway with the same backends
-understands the routes of any other.
+A backend's route is computed from its address alone, so gateways with the same backends understand
+each other's routes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from openenv.execution.principal import KeyLimits
 __all__ = ["Backend", "Backends", "NoServer", "RouteGone", "Shares", "route_of"]
 
 FAILED_CHECKS = 3
-USUAL_SLOTS = 64  # of a server that does not report its number
+USUAL_SLOTS = 64  # assumed for a server that does not report its number
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
 class NoServer(ConnectError):
-    """No server can take the request; the gateway answers 503 or 404."""
+    """Raised if no server can take the request; the gateway answers 503 or 404."""
 
     def __init__(self, text: str, status: int = 503) -> None:
         self.status = status
@@ -33,14 +33,14 @@ class NoServer(ConnectError):
 
 
 class RouteGone(NoServer):
-    """The server of a session is gone; the gateway answers 410."""
+    """Raised if the server of a session is gone; the gateway answers 410."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, 410)
 
 
 def route_of(url: str) -> str:
-    """Return the route to a server: eight letters and digits, computed from the address."""
+    """Return the route to a server: eight letters and digits, computed from its address."""
     digest = hashlib.blake2s(url.rstrip("/").lower().encode(), digest_size=5).digest()
     return base64.b32encode(digest).decode().lower()
 
@@ -50,19 +50,19 @@ class Backend:
     """A server behind a gateway.
 
     Attributes:
-        environment: The environment that it serves.
-        url: The address.
-        key: The key that the gateway sends if it has keys of its own; None for no key.
-        route: See `route_of`.
+        environment: Name of the environment that the server serves.
+        url: Address of the server.
+        key: Key that the gateway sends if it has keys of its own; None for no key.
+        route: Route to the server; see `route_of`.
         authority: Host and port, as in a Host header.
-        connections: Open WebSockets through this gateway.
-        served: WebSockets opened so far.
-        taken: Sessions that the server reports; None if it does not report them.
-        slots: The most sessions that the server reports.
-        placed: Connections placed on the server since its last report.
-        is_up: Whether it answers.
-        is_draining: Whether it gets no new sessions.
-        failures: Failed checks in a row.
+        connections: Number of open WebSockets through this gateway.
+        served: Number of WebSockets opened so far.
+        taken: Number of sessions that the server reports; None if not reported.
+        slots: Maximum number of sessions that the server reports; None if not reported.
+        placed: Number of connections placed on the server since its last report.
+        is_up: Whether the server answers.
+        is_draining: Whether the server gets no new sessions.
+        failures: Number of failed checks in a row.
         idle: Connections that are kept open for further requests.
     """
 
@@ -93,28 +93,28 @@ class Backend:
 
     @property
     def load(self) -> float:
-        """The share of sessions that is taken, as far as known."""
+        """The share of the server's sessions that is taken, as far as known."""
         taken = self.connections if self.taken is None else self.taken + self.placed
         return taken / (self.slots or USUAL_SLOTS)
 
     def note_report(self, taken: int | None, slots: int | None) -> None:
-        """Note a successful check and the sessions that the server reports."""
+        """Record a successful check, and the sessions that the server reports."""
         self.is_up, self.failures, self.placed = True, 0, 0
         self.taken, self.slots = taken, slots
 
     def note_failure(self) -> None:
-        """Note a failed check; after several the server counts as down."""
+        """Record a failed check. After three in a row the server counts as down."""
         self.failures += 1
         if self.failures >= FAILED_CHECKS:
             self.is_up = False
 
 
 Shares = Mapping[str, KeyLimits]
-"""The limits of a key at each of its servers, by route."""
+"""The limits of a key on each of its servers, by route."""
 
 
 def _part(limits: KeyLimits, sessions: int) -> KeyLimits:
-    """Return the limits of a server that holds this many of a key's sessions."""
+    """Return the limits for a server that holds `sessions` of a key's sessions."""
     part = sessions / (limits.max_sessions or sessions)
     rates = (limits.requests_per_s, limits.bytes_per_s)
     return KeyLimits(sessions, *(None if rate is None else rate * part for rate in rates))
@@ -151,7 +151,7 @@ class Backends:
         """Add a server.
 
         Raises:
-            ValueError: The server is there already.
+            ValueError: The server was already added.
         """
         group = self._of.setdefault(server.environment, {})
         if server.route in group:
@@ -166,7 +166,7 @@ class Backends:
         """Return the servers of an environment, by route.
 
         Raises:
-            NoServer: There is no such environment, or there are several and none is named.
+            NoServer: The environment does not exist, or none is named and there are several.
         """
         if environment is None:
             if len(self._of) == 1:
@@ -181,10 +181,9 @@ class Backends:
     def shares(self, environment: str | None, name: str, limits: KeyLimits) -> Shares | None:
         """Divide a key's limits among servers; return None for a key without limits.
 
-        Servers enforce limits without knowing of each other. So a key with limits uses only as few
-        servers as hold its `max_sessions`, or one server if it has no such limit. Every gateway
-        chooses the same servers by the key's name (rendezvous hashing, Thaler and Ravishankar
-        1996).
+        Servers enforce limits independently. So a key with limits uses only as many servers as are
+        needed for its `max_sessions`, or one server if it has no such limit. Every gateway chooses
+        the same servers from the key's name (rendezvous hashing, Thaler and Ravishankar 1996).
         """
         if limits == KeyLimits():
             return None
@@ -203,10 +202,10 @@ class Backends:
         return shares
 
     def routed(self, environment: str | None, route: str) -> Backend:
-        """Return the server of a session.
+        """Return the server that a route leads to.
 
         Raises:
-            RouteGone: The server is gone.
+            RouteGone: The server is unknown or down.
         """
         server = self.serving(environment).get(route)
         if server is None or not server.is_up:
@@ -214,11 +213,11 @@ class Backends:
         return server
 
     def least_loaded(self, environment: str | None, limits: Shares | None = None) -> Backend:
-        """Return the server for the next session.
+        """Return the server for a new session.
 
         Args:
-            environment: The environment.
-            limits: The shares of the client's key; servers with a share are preferred.
+            environment: Name of the environment; None if there is only one.
+            limits: The shares of the client's key. Servers with a share are preferred.
 
         Raises:
             NoServer: No server takes sessions.

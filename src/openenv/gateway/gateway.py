@@ -1,13 +1,14 @@
 """A proxy: a single address in front of many servers.
 
-The gateway reads a WebSocket until its handshake is done. A new one goes to the least loaded
-server, one that names a route to the server with its sessions. From then on the gateway copies
-bytes without reading them. HTTP requests are passed on one by one; a route is put before the ids of
-sessions that servers return, and removed from those that clients send.
+The gateway reads a WebSocket connection only until its handshake is done. A new session goes to the
+least loaded server; a handshake that names a route goes to the server with its sessions. From then
+on the gateway copies bytes without reading them. HTTP requests are forwarded one by one. The
+gateway prefixes the session ids that servers return with a route, and removes the route from the
+ids that clients send.
 
-So a gateway stores nothing about sessions, and several gateways with the same servers are
-interchangeable. A gateway tells servers for which key it asks, and the servers keep the sessions of
-keys apart and enforce each key's limits.
+So a gateway stores nothing about sessions, and gateways with the same servers are interchangeable.
+A gateway tells servers which key each request belongs to. The servers keep the sessions of
+different keys apart, and enforce each key's limits.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ __all__ = ["Gateway"]
 
 logger = logging.getLogger(__name__)
 
-HEAD_S = 60.0  # for the head of a request, and of silence within a request
+HEAD_S = 60.0  # for the head of a request, and for silence within a request
 CONNECT_S = 5.0
 CHECK_S = 1.0
 FIRST_LOOK_S = 0.3
-KEPT_S = 2.0  # for which an unused connection to a server is kept: servers close theirs after five
+KEPT_S = 2.0  # how long an idle connection to a server is kept: servers close theirs after 5 s
 KEPT = 32
 MCP_BODY_BYTES = 2**20
-MAX_ANSWER_BYTES = 16 * MCP_BODY_BYTES  # of an answer that is read as a whole
+MAX_ANSWER_BYTES = 16 * MCP_BODY_BYTES  # for an answer that is read as a whole
 OWN = "/gateway/"
 
 _ROUTED = re.compile(r"^([a-z2-7]{8})\.(.+)$", re.DOTALL)
@@ -70,7 +71,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class _RequestRefused(Exception):
-    """A request that is not passed on."""
+    """Raised for a request that is not forwarded."""
 
     def __init__(self, status: int, text: str) -> None:
         self.status = status
@@ -78,7 +79,7 @@ class _RequestRefused(Exception):
 
 
 class _AnswerTooLarge(ConnectionResetError):
-    """An answer of a server that is larger than `MAX_ANSWER_BYTES`."""
+    """Raised if a server's answer is larger than `MAX_ANSWER_BYTES`."""
 
 
 class Gateway:
@@ -86,16 +87,16 @@ class Gateway:
 
     Args:
         servers: The servers.
-        keys: The keys to accept; None accepts everybody and passes keys on to the servers.
-        sessions_per_connection: How many sessions of a client share a connection to one server
-            before further ones go to another. Protocol version 1 only.
-        on_change: Called when a server stops or starts to answer.
+        keys: Accepted keys. None accepts every request, and forwards keys to the servers.
+        sessions_per_connection: Number of a client's sessions that share a connection to one server
+            before further sessions go to another server. Protocol version 1 only.
+        on_change: Called when a server stops or starts answering.
 
     Attributes:
         servers: The servers.
         is_ending: Whether the gateway takes no new sessions.
-        answered: The number of HTTP requests that servers answered, by status.
-        refused: The number of requests that the gateway refused, by status.
+        answered: Number of HTTP requests that servers have answered, by status.
+        refused: Number of requests that the gateway has refused, by status.
     """
 
     def __init__(
@@ -126,17 +127,17 @@ class Gateway:
         *,
         tls: ssl.SSLContext | None = None,
     ) -> asyncio.Server:
-        """Start to listen and to check the servers."""
+        """Start to listen, and to check the servers."""
         loop = asyncio.get_running_loop()
         checking = self._keep(self._check_all())
-        await asyncio.wait([checking], timeout=FIRST_LOOK_S)  # so that the first choice is good
+        await asyncio.wait([checking], timeout=FIRST_LOOK_S)  # so that the first choice has reports
         return await loop.create_server(self._made, host, port, ssl=tls, backlog=4096)
 
     async def drain(self, within_s: float) -> None:
-        """End all connections: at once if the client can resume elsewhere, else within a time.
+        """End all connections: at once if the client can resume elsewhere, else within `within_s`.
 
         Args:
-            within_s: Seconds for sessions of protocol version 0 to end.
+            within_s: Seconds that sessions of protocol version 0 have to end.
         """
         self.is_ending = True
         for wire, can_resume in list(self._open.values()):
@@ -196,13 +197,13 @@ class Gateway:
                 status = getattr(error, "error_status_hint", 408)
                 await self._say(wire, status, {"detail": str(error) or "nothing came in time"})
         except (ConnectionError, h11.LocalProtocolError):
-            pass  # the client left, or its server in the middle of an answer
+            pass  # the client left, or its server left while answering
         finally:
             if not is_joined:
                 wire.transport.close()
 
     async def _answer(self, wire: Wire, request: h11.Request) -> bool:
-        """Answer a request; return whether the connection was joined with a server's."""
+        """Answer a request; return whether the client's connection was joined with a server's."""
         asked = _ProxiedRequest(wire, request)
         try:
             self._check_page(asked)
@@ -234,13 +235,13 @@ class Gateway:
         if wire.http.their_state is not h11.DONE:  # the rest of the body is not read
             headers.append(("Connection", "close"))
         head = h11.Response(status_code=status, headers=headers)
-        # In one piece: clients of WebSockets read no further than the first.
+        # In one piece, since WebSocket clients read only the first piece.
         await wire.send(head, h11.Data(data=data), h11.EndOfMessage())
 
-    # ------------------------------------------------------------------ permission, and choice
+    # ------------------------------------------------------------------ permissions and routing
 
     def _check_page(self, asked: _ProxiedRequest) -> None:
-        """Refuse requests of other sites' web pages, as servers do, judged by this address.
+        """Refuse requests of other sites' web pages, as servers do, by this gateway's address.
 
         Raises:
             _RequestRefused: The page is not allowed.
@@ -252,7 +253,7 @@ class Gateway:
             raise _RequestRefused(outward(error).http_status, str(error)) from None
 
     def _authenticate(self, asked: _ProxiedRequest) -> None:
-        """Check the key of a request, and note the owner and the limits.
+        """Check the key of a request, and record its owner and limits.
 
         Raises:
             _RequestRefused: The key is missing, unknown, or not permitted.
@@ -264,7 +265,7 @@ class Gateway:
             offered = keys_in(asked.headers)
             if offered and asked.path == "/mcp" and asked.route:
                 server = self.servers.routed(asked.environment, asked.route)
-                if server.key is not None:  # it checks keys, and alone knows those of its agents
+                if server.key is not None:  # the server checks keys, and knows its agents' keys
                     return
             text = "does not know the key that was sent" if offered else "requires a key"
             raise _RequestRefused(401, f"this gateway {text}")
@@ -277,7 +278,7 @@ class Gateway:
         asked.shares = self.servers.shares(asked.environment, principal.name, principal.limits)
 
     def _principal(self, asked: _ProxiedRequest) -> Principal | None:
-        """Return the owner of the first known key of a request, or None."""
+        """Return the owner of the first known key in a request, or None."""
         assert self._keys is not None
         found = map(self._keys.find, keys_in(asked.headers))
         return next((one for one in found if one is not None), None)
@@ -292,7 +293,7 @@ class Gateway:
     # ------------------------------------------------------------------ WebSockets
 
     async def _join_websocket(self, asked: _ProxiedRequest, server: Backend) -> bool:
-        """Pass on a handshake, then join both connections; return whether they were joined."""
+        """Forward a handshake, then join both connections; return whether they were joined."""
         server.placed += 1
         client = asked.client
         if not isinstance(await client.event(), h11.EndOfMessage):
@@ -397,7 +398,7 @@ class Gateway:
     async def _relay(
         self, asked: _ProxiedRequest, server: Backend, behind: Wire, answer: Any
     ) -> None:
-        """Send a server's answer to the client."""
+        """Forward a server's answer to the client."""
         client, status = asked.client, answer.status_code
         headers = [_to_client(k, v, asked, server) for k, v in answer.headers]
         headers = [(k, v) for k, v in headers if k.lower() not in _HOP_BY_HOP]
@@ -413,11 +414,11 @@ class Gateway:
     # ------------------------------------------------------------------ endpoints of the gateway
 
     def _own_answer(self, asked: _ProxiedRequest) -> Any:
-        """Return the answer of the gateway itself, or None for a request to pass on.
+        """Return the gateway's own answer, or None for a request to forward.
 
         Raises:
             _RequestRefused: The client is not permitted, or there is no such endpoint.
-            NoServer: No server answers.
+            NoServer: No server is up.
         """
         if asked.path == "/health" and not asked.route:
             return self._health(asked.environment)
@@ -481,7 +482,7 @@ class Gateway:
             else:
                 self._note_failure(server)
         except (_RequestRefused, NoServer):
-            pass  # noted by `_connect`
+            pass  # recorded by `_connect`
         except (OSError, asyncio.TimeoutError, h11.ProtocolError):
             self._note_failure(server)
         except Exception:
@@ -522,19 +523,19 @@ class Gateway:
 
 
 class _ProxiedRequest:
-    """A client's request, as far as the gateway interprets requests.
+    """A client's request, and the parts of it that the gateway interprets.
 
     Attributes:
         client: The client's connection.
-        environment: The environment in the path, or None.
-        path: The rest of the path.
-        query: The query.
+        environment: Name of the environment in the path, or None.
+        path: Rest of the path.
+        query: The query string.
         target: Path and query.
-        route: The route to the server of its session; "" for any server.
-        rpc_method: The method of a JSON-RPC body, or None.
-        passes_keys: Whether the server gets the client's keys.
-        tenant: The owner of the key, if the gateway has keys.
-        shares: The shares of the key's limits, by route; None without limits.
+        route: Route to the server of the request's session; "" for any server.
+        rpc_method: Method of a JSON-RPC body, or None.
+        passes_keys: Whether the client's keys are forwarded to the server.
+        tenant: Owner of the key, if the gateway has keys.
+        shares: Shares of the key's limits, by route; None without limits.
     """
 
     passes_keys = True
@@ -563,7 +564,7 @@ class _ProxiedRequest:
                         self.note_session(cookie)
 
     def note_session(self, session_id: str) -> None:
-        """Take the route from a session's id, unless the route is known."""
+        """Take the route from a session id, unless the route is already known."""
         found = _ROUTED.match(session_id)
         if found and not self.route:
             self.route = found[1]
@@ -585,7 +586,7 @@ class _ProxiedRequest:
         return h11.Request(method=method, target=target, headers=headers)
 
     def headers_for(self, server: Backend) -> Headers:
-        """Return the headers for a server: the client's, without those for the gateway."""
+        """Return the headers for a server: the client's, without those meant for the gateway."""
         kept: Headers = []
         dropped = _HOP_BY_HOP | {b"host"} | _OURS | (set() if self.passes_keys else _KEYS)
         for name, value in self.headers:
@@ -595,7 +596,7 @@ class _ProxiedRequest:
                 value = without_keys(value.decode("latin-1")).encode("latin-1")
                 if not value:
                     continue
-            if name == b"origin":  # allowed here, so the server sees its own origin
+            if name == b"origin":  # this gateway has checked it, so the server sees its own origin
                 scheme = "https" if server.is_secure else "http"
                 value = f"{scheme}://{server.authority}".encode()
             elif name in _SESSION_IDS and (found := _ROUTED.match(value.decode("latin-1"))):
@@ -611,7 +612,7 @@ class _ProxiedRequest:
             found = _ROUTED.match(session_id) if session_id is not None else None
             own = found[2] if found is not None else session_id
             limits = KeyLimits()
-            if self.shares is not None:  # without a share, only earlier sessions can go on
+            if self.shares is not None:  # without a share, only existing sessions can continue
                 limits = self.shares.get(server.route) or dataclasses.replace(
                     self.tenant.limits, max_sessions=1
                 )
@@ -625,7 +626,7 @@ class _ProxiedRequest:
 
 
 def _split(target: str) -> tuple[str | None, str]:
-    """Return the environment in a target, or None, and the rest of the target."""
+    """Split a target into the environment, or None, and the rest of the target."""
     if not target.startswith("/envs/"):
         return None, target
     name, slash, rest = target.removeprefix("/envs/").partition("/")
@@ -638,7 +639,7 @@ def _split(target: str) -> tuple[str | None, str]:
 def _to_client(
     name: bytes, value: bytes, asked: _ProxiedRequest, server: Backend
 ) -> tuple[bytes, bytes]:
-    """Return a header of an answer for the client, with the route before session ids."""
+    """Convert a header of an answer for the client, with the route before session ids."""
     lower = name.lower()
     if lower in _SESSION_IDS:
         return name, f"{server.route}.".encode() + value
@@ -670,7 +671,7 @@ async def _copy_body(source: Wire, to: Wire) -> None:
 
 
 async def _answered(behind: Wire) -> Any:
-    """Return the head of a server's answer; of a handshake that succeeded, status 101.
+    """Return the head of a server's answer; status 101 for a successful handshake.
 
     Raises:
         _RequestRefused: The server does not answer.
@@ -693,7 +694,7 @@ async def _all_of(wire: Wire) -> bytes:
 
     Raises:
         _AnswerTooLarge: The body has more than `MAX_ANSWER_BYTES`.
-        ConnectionResetError: The other side left in the middle of the message.
+        ConnectionResetError: The other side disconnected in the middle of the message.
     """
     found = bytearray()
     async for part in wire.body():
@@ -704,12 +705,12 @@ async def _all_of(wire: Wire) -> bytes:
 
 
 def _unrouted(body: bytes) -> tuple[bytes, str | None, str]:
-    """Return a JSON-RPC message for the server, the method, and the route in the session's id."""
+    """Return a JSON-RPC message without the route, its method, and the route of its session id."""
     try:
         message = read_json(body)
         method, params = message.get("method"), message.get("params")
     except (ValueError, AttributeError):
-        return body, None, ""  # the server explains the fault
+        return body, None, ""  # let the server explain the fault
     named = params.get("session_id") if isinstance(params, dict) else None
     found = _ROUTED.match(named) if isinstance(named, str) else None
     if found is None:
@@ -719,12 +720,12 @@ def _unrouted(body: bytes) -> tuple[bytes, str | None, str]:
 
 
 def _routed(body: bytes, route: str) -> bytes:
-    """Return the answer to the creation of a session, with the route before the id."""
+    """Add the route to the session id in the answer to a session's creation."""
     try:
         message = read_json(body)
         message["result"]["session_id"] = f"{route}.{message['result']['session_id']}"
     except (ValueError, KeyError, TypeError):
-        return body  # an error, which names no session
+        return body  # an error, which has no session id
     return json.dumps(message).encode()
 
 

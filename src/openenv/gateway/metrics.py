@@ -1,4 +1,4 @@
-"""The metrics of a gateway, in Prometheus's format."""
+"""Prometheus metrics of a gateway."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_SERVERS = (  # name, help, attribute of `Backend`
 
 
 class _GatewayCollector:
-    """A collector of `prometheus_client`."""
+    """A `prometheus_client` collector of a gateway's metrics."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -52,7 +52,7 @@ class _GatewayCollector:
 
 
 def render_metrics(gateway: Gateway) -> str:
-    """Return all metrics as text."""
+    """Return all metrics in Prometheus's text format."""
     from prometheus_client import generate_latest
     from prometheus_client.registry import CollectorRegistry
 

@@ -1,4 +1,4 @@
-"""Running a gateway until a signal."""
+"""Runs a gateway until a signal."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ResolvedBackends:
     """A host name whose addresses are servers, such as that of a headless Kubernetes service.
 
     Args:
-        environment: The environment that they serve.
-        url: The name, as ``dns://host:port``.
-        key: The key for them; see `Backend`.
+        environment: Environment that the servers serve.
+        url: The host name, as ``dns://host:port``.
+        key: Key of the servers; see `Backend`.
     """
 
     def __init__(self, environment: str, url: str, key: str | None = None) -> None:
@@ -41,13 +41,13 @@ class ResolvedBackends:
         self._servers: dict[str, Backend] = {}
 
     async def follow(self, servers: Backends) -> None:
-        """Update the servers again and again."""
+        """Update the servers every 5 seconds, forever."""
         while True:
             await self.update(servers)
             await asyncio.sleep(RESOLVE_S)
 
     async def update(self, servers: Backends) -> None:
-        """Add and remove servers as the name resolves now; without a result, change nothing."""
+        """Add and remove servers as the name resolves now; if it does not, change nothing."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
@@ -77,19 +77,19 @@ def run(
     drain_s: float = 30.0,
     on_listening: Callable[[int], object] = lambda port: None,
 ) -> None:
-    """Run a gateway until SIGTERM or SIGINT, then drain the gateway; see `Gateway.drain`.
+    """Run a gateway until SIGTERM or SIGINT, then drain it; see `Gateway.drain`.
 
     Args:
         gateway: The gateway.
-        host: The address to listen on.
-        port: The port; 0 for a free one.
-        tls: The TLS certificate; None for plain HTTP.
+        host: Address to listen on.
+        port: Port to listen on; 0 for a free port.
+        tls: TLS context; None for plain HTTP.
         resolved: Host names whose addresses are servers.
-        drain_s: Seconds for sessions of protocol version 0 to end.
+        drain_s: Seconds that sessions of protocol version 0 have to end.
         on_listening: Called with the port once the gateway listens.
 
     Raises:
-        OSError: The gateway cannot listen there.
+        OSError: The gateway cannot listen on the address.
     """
 
     async def serve() -> None:

@@ -1,4 +1,4 @@
-"""Two connections that are joined after a WebSocket handshake, from which on bytes are copied."""
+"""Joined connections: after a WebSocket handshake, bytes are copied between them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Splice(asyncio.Protocol):
             self._ended.set_result(None)
 
     def pause_writing(self) -> None:
-        """Stop reading the peer while this side is full."""
+        """Stop reading from the peer while this side's buffer is full."""
         if not self._peer.is_closing():
             self._peer.pause_reading()
 
@@ -42,7 +42,7 @@ class _Splice(asyncio.Protocol):
 
 
 def splice(one: Wire, other: Wire) -> asyncio.Future[None]:
-    """Join two connections; return a future that is done once either has ended."""
+    """Join two connections; return a future that is done when either has ended."""
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     a, b = one.transport, other.transport
     of_one, of_other = one.rest(), other.rest()

@@ -37,7 +37,7 @@ class AutoAction:
         Args:
             name: An installed environment (``echo``, ``echo-env``, ``echo_env``), a directory
                 (``./my_env``), or a repository on the Hub: ``owner/name``, ``owner/name@revision``,
-                or the address.
+                or its URL.
             skip_install: Install and look up nothing, and return `GenericAction`.
             revision: The branch, tag or commit of a package from the Hub.
 

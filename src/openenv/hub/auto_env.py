@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class ServerUnreachableError(ConnectError, ValueError):
-    """No server answers at the given address."""
+    """Raised if no server answers at the given address."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _LaunchPlan:
         provider: Provider that starts the server.
         ready_timeout_s: Seconds to wait until a started server answers.
         env_vars: Environment variables of a started server.
-        options: Other options, for the client or else for starting the server.
+        options: Other options, of the client or of starting the server.
     """
 
     base_url: str | None = None
@@ -107,7 +107,7 @@ class AutoEnv:
     ) -> Client:
         """Make a client of an environment; the client connects on first use.
 
-        The server is, in this order: the one at `base_url`; one that `docker_image` or
+        The server is the first of: the one at `base_url`; one that `docker_image` or
         `container_provider` starts; a running Space, for an environment on the Hub; a new process
         that serves the installed package. Closing the client stops what the client started.
 
@@ -116,7 +116,7 @@ class AutoEnv:
                 (``./my_env``); a server (``http://...``, ``ws://...``) or an image
                 (``docker://image:tag``), whose client class comes from the installed environment of
                 the same name, or else is `GenericEnvClient`; or a repository on the Hub:
-                ``owner/name``, ``owner/name@revision``, or the address.
+                ``owner/name``, ``owner/name@revision``, or its URL.
             base_url: Address of a server. If none answers at an address of this machine, the
                 installed package is served there.
             docker_image: Container image to run.
@@ -213,7 +213,7 @@ class AutoEnv:
 def find_package(
     name: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False
 ) -> EnvironmentInfo:
-    """Return an environment's package; install a missing one from the Hub.
+    """Return an environment's package; install a missing package from the Hub.
 
     Raises:
         UnknownEnvironmentError: (ValueError) No environment of this name is installed.
@@ -291,7 +291,7 @@ def _refuse_other(name: str, plan: _LaunchPlan) -> None:
 
 
 def _known_as(name: str) -> EnvironmentInfo | None:
-    """Return the installed environment that a server's or image's name means, or None."""
+    """Return the installed environment that a server's or image's name refers to, or None."""
     known = get_discovery().discover().values()
     return next(
         (
@@ -303,7 +303,7 @@ def _known_as(name: str) -> EnvironmentInfo | None:
     )
 
 
-# ------------------------------------------------------------------ which client, which server
+# ------------------------------------------------------------------ clients and launches
 
 
 def _class_of(info: EnvironmentInfo | None) -> type[Client]:
@@ -353,7 +353,7 @@ def _client(client_class: type[Client], plan: _LaunchPlan, info: EnvironmentInfo
 def _client_options(client_class: type[Client], options: dict[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(client_class).parameters
     taken = {*parameters}
-    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):  # passed on to `EnvClient`
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):  # they go to `EnvClient`
         from openenv.client.client import EnvClient
 
         taken |= {*inspect.signature(EnvClient).parameters}
@@ -398,12 +398,12 @@ def _process_launch(info: EnvironmentInfo, options: dict[str, Any]) -> Launch:
 
 
 def _search_path(info: EnvironmentInfo) -> dict[str, str]:
-    """Return a PYTHONPATH under which another process finds the package."""
+    """Return a PYTHONPATH with which another process finds the package."""
     if info.directory is None:
         return {}
     root = info.directory.parents[info.module.count(".")]
     if root in {Path(sysconfig.get_path(where)).resolve() for where in ("purelib", "platlib")}:
         return {}
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    paths = [str(root), *(os.path.abspath(entry) for entry in inherited)]  # it runs elsewhere
+    paths = [str(root), *(os.path.abspath(entry) for entry in inherited)]  # for another directory
     return {"PYTHONPATH": os.pathsep.join(paths)}

@@ -43,7 +43,7 @@ _OF_QUOTA = ("quota", "storage limit", "exceed", "too many", "limit reached", "o
 
 
 class SpaceRevision(NamedTuple):
-    """A commit of a Space and the requested name of that commit.
+    """A commit of a Space, and the name by which it was requested.
 
     Attributes:
         sha: The commit.
@@ -130,9 +130,9 @@ class Hub:
     """A client of the Hub, logged in as a user.
 
     Args:
-        token: Access token; by default HF_TOKEN's, or that of ``hf auth login``.
+        token: Access token; by default HF_TOKEN, or the token of ``hf auth login``.
         on_wait: Called with the seconds before each retry.
-        tries: Maximum number of attempts at a busy Hub.
+        tries: Maximum number of attempts if the Hub is busy.
 
     Raises:
         MissingPackage: huggingface_hub is not installed.
@@ -156,7 +156,7 @@ class Hub:
         self._tries = tries
         register_secret(token or huggingface_hub.get_token() or "")
 
-    # -------------------------------------------------------------- who and what is there
+    # -------------------------------------------------------------- user, revisions, Spaces
 
     def user(self) -> str:
         """Return the name of the token's user.
@@ -204,14 +204,14 @@ class Hub:
             ),
         )
 
-    # -------------------------------------------------------------- making and changing
+    # -------------------------------------------------------------- creating and changing
 
     def create(self, space: str, settings: SpaceSettings) -> None:
         """Create a Space that is built from a Dockerfile.
 
         Raises:
             RepositoryExistsError: The name is taken.
-            AccessError: The token may not create Spaces there.
+            AccessError: The token may not create Spaces under this owner.
             QuotaError: The account's quota is used up, or the hardware must be paid for.
         """
         self._ask(
@@ -246,7 +246,7 @@ class Hub:
             )
 
     def make_dataset(self, dataset: str, *, private: bool) -> str:
-        """Create a missing data set, and return the name with the owner.
+        """Create a missing data set, and return its full name.
 
         Args:
             dataset: ``owner/name``, or a name under the user's own account.
@@ -274,8 +274,8 @@ class Hub:
     ) -> HubCommit:
         """Upload files as a single commit: all of them, or nothing.
 
-        Large files go first, each by digest, and the Hub skips files that it has already. So an
-        interrupted upload resumes on the next call.
+        Large files are uploaded first, by digest, and the Hub skips files that it already has. So
+        an interrupted upload resumes on the next call.
 
         Args:
             repo: The repository, ``owner/name``.
@@ -335,7 +335,7 @@ class Hub:
         ]
 
     def duplicate(self, source: str, target: str, settings: SpaceSettings) -> None:
-        """Copy a Space and the history to another name.
+        """Copy a Space and its history to another name.
 
         Raises:
             RepositoryNotFoundError: The Space does not exist, or this token may not see it.
@@ -376,10 +376,10 @@ class Hub:
         """Return the web address of a Space or a ``dataset``."""
         return f"{self.endpoint}/{kind}s/{repo}"
 
-    # -------------------------------------------------------------- asking
+    # -------------------------------------------------------------- requests
 
     def _ask(self, what: str, ask: Callable[[], T]) -> T:
-        """Send a request, and retry while the Hub is busy; errors are about `what`."""
+        """Send a request, and retry while the Hub is busy. Errors name `what`."""
         for tries in itertools.count(1):
             try:
                 with _quiet():
@@ -394,7 +394,7 @@ class Hub:
         raise AssertionError("unreachable")
 
     def _wait_s(self, error: Any, tries: int) -> float | None:
-        """Return the seconds before the next attempt; None if there is to be none."""
+        """Return the seconds until the next attempt; None if there should be none."""
         if not isinstance(error, self._errors.HfHubHTTPError) or tries >= self._tries:
             return None
         told = error.response.headers.get("Retry-After", "")
@@ -403,7 +403,7 @@ class Hub:
         return wait_s if may_pass else None
 
     def _error_of(self, what: str, error: Exception) -> HubError | None:
-        """Return our error for one of the library's; None for any other."""
+        """Convert an error of the library to one of ours; return None for other errors."""
         errors = self._errors
         if isinstance(error, errors.HfHubHTTPError):
             return self._refused(what, error)
@@ -411,12 +411,12 @@ class Hub:
             return AccessError("nobody is logged in to the Hub", hint=LOG_IN)
         if isinstance(error, errors.HFValidationError):
             return HubError(f"{what}: {error}", hint="it is written owner/name")
-        if isinstance(error, ValueError):  # of a README's metadata, and of large files
+        if isinstance(error, ValueError):  # from a README's metadata, or for large files
             text = " ".join(str(error).split())
             kind = QuotaError if _is_of_quota(text) else HubError
             return kind(f"{what}: the Hub refused: {text}")
         unanswered = (errors.OfflineModeIsEnabled, errors.HTTPError, OSError)
-        if isinstance(error, (*unanswered, RuntimeError)):  # the last is of an upload
+        if isinstance(error, (*unanswered, RuntimeError)):  # RuntimeError comes from uploads
             return self._failed(what, error)
         return None
 
@@ -460,7 +460,7 @@ class Hub:
         return kind(f"{what}: {problem} (status {status}): {said}", hint=hint, status=status)
 
     def _may_ask(self) -> bool:
-        """Return whether the Hub accepts the token; a hidden Space gives 401 as well."""
+        """Return whether the Hub accepts the token. A hidden Space gives status 401, too."""
         if self._library.get_token() is None and not self._api.token:
             return True
         try:

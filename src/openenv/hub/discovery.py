@@ -1,10 +1,10 @@
-"""Discovery of installed environments and of the classes that these offer.
+"""Discovery of installed environments and of their classes.
 
 An environment is a package that a distribution declares as an entry point of the group
-``openenv.environments``; an importable package from a distribution named ``openenv-*``; or a
-package with an ``openenv.yaml`` (which covers checkouts on ``sys.path``, and distributions with
-other names). Discovery imports nothing; the client module is imported when a class is requested.
-Results stay in memory until a directory on ``sys.path`` or a manifest changes.
+``openenv.environments``; an importable package of a distribution named ``openenv-*``; or a package
+with an ``openenv.yaml`` (which covers checkouts on ``sys.path``, and distributions with other
+names). Discovery imports nothing; the client module is imported when a class is requested. Results
+stay in memory until a directory on ``sys.path`` or a manifest changes.
 
 The name of an entry point is the environment's name, the value is the package or the client class:
 
@@ -45,7 +45,7 @@ MANIFESTS_ON_PATH = (f"*/{MANIFEST}", f"envs/*/{MANIFEST}")
 
 
 class UnknownEnvironmentError(OpenEnvError, ValueError):
-    """No installed environment has this name."""
+    """Raised if no installed environment has the given name."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class UnknownEnvironmentError(OpenEnvError, ValueError):
 
 
 class NoEnvironmentError(OpenEnvError, ValueError):
-    """The directory holds no environment."""
+    """Raised if a directory holds no environment."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -84,18 +84,18 @@ class EnvironmentInfo:
     Attributes:
         env_key: The name without ``_env``, such as ``echo``.
         name: The full name, such as ``echo_env``.
-        package_name: The distribution; without a distribution, the module.
+        package_name: Name of the distribution; without a distribution, of the module.
         version: The distribution's version, or else the manifest's.
-        description: A description in one line.
+        description: One-line description.
         client_module_path: The module that defines the client.
         client_class_name: Expected name of the client class, derived without an import.
         action_class_name: Expected name of the action model.
         observation_class_name: Expected name of the observation model.
-        default_image: The environment's container image.
-        spec_version: The manifest's version.
-        manifest: The manifest's content.
+        default_image: Name of the environment's container image.
+        spec_version: Version of the manifest's format; None if not given.
+        manifest: Content of the manifest; None if there is none.
         directory: The package's directory.
-        target: The target for `openenv serve`, if the import name does not serve.
+        target: Target for `openenv serve`, if it differs from the import name.
     """
 
     env_key: str
@@ -190,7 +190,7 @@ def _find_own_model(info: EnvironmentInfo, role: str) -> type[Any] | None:
 
 
 def _find_class(info: EnvironmentInfo, name: str) -> type[Any] | None:
-    """Find a class by name, or else by name without case and underscores."""
+    """Find a class by name, or else by name regardless of case and underscores."""
     modules = list(_modules(info))
     for module in modules:
         found = getattr(module, name, None)
@@ -248,7 +248,7 @@ def _letters(name: str) -> str:
 def _typed_model(client_class: type[Any], role: str) -> type[Any] | None:
     """Return the model in a client class's type arguments; of several actions, the first.
 
-    A client of tools without a model calls tools.
+    For an MCP client without a model, return the models for calling tools.
     """
     from typing import get_args
 
@@ -380,7 +380,7 @@ def _from_entry_points() -> Iterator[EnvironmentInfo]:
     for point in importlib.metadata.entry_points(group=GROUP):
         module, client = point.module, point.attr
         package = module
-        if client:  # a module beside others; its package is where models and server are
+        if client:  # one module of a package, which has the models and the server
             package = module.rpartition(".")[0] or module
         info = _info(package, _directory(package), **_describe_distribution(point.dist))
         key = _key(point.name)
@@ -412,7 +412,7 @@ def _from_distributions(known: Container[Path]) -> Iterator[EnvironmentInfo]:
 def info_of_distribution(
     distribution: Distribution, known: Container[Path] = ()
 ) -> EnvironmentInfo | None:
-    """Describe a distribution's environment; return None without a new environment."""
+    """Describe a distribution's environment; return None if there is no new environment."""
     module = _module_of(distribution)
     directory = _directory(module)
     if directory is not None and (directory in known or not _looks_like_an_environment(directory)):

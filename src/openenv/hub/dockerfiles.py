@@ -1,4 +1,4 @@
-"""Edits of a Dockerfile for a Space: the base image, and the switch for the web page."""
+"""Edits of a Dockerfile for a Space: the base image, and the variable for the web page."""
 
 from __future__ import annotations
 

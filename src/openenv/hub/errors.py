@@ -1,4 +1,4 @@
-"""Errors of publishing an environment on the Hub."""
+"""Errors of publishing environments on the Hub."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class HubError(OpenEnvError, RuntimeError):
-    """A request that the Hub did not fulfill.
+    """Raised if the Hub did not fulfill a request.
 
     Attributes:
         hint: Advice for the user; None if there is none.
@@ -27,27 +27,27 @@ class HubError(OpenEnvError, RuntimeError):
 
 
 class AccessError(HubError):
-    """A token that is missing, invalid, or lacks the permission."""
+    """Raised if the token is missing, invalid, or lacks the permission."""
 
 
 class QuotaError(HubError):
-    """The account's storage, hardware, credit or rate is used up."""
+    """Raised if the account's storage, hardware, credit or request rate is used up."""
 
 
 class RepositoryExistsError(HubError):
-    """A repository of the same name exists."""
+    """Raised if a repository of the same name exists."""
 
 
 class RepositoryNotFoundError(HubError):
-    """The Space or revision does not exist, or this token may not see it."""
+    """Raised if the Space or revision does not exist, or the token may not see it."""
 
 
 class HubUnreachableError(HubError):
-    """The Hub does not answer, or the connection broke."""
+    """Raised if the Hub does not answer, or the connection broke."""
 
 
 class StructureError(OpenEnvError, ValueError):
-    """A directory is not laid out as an environment.
+    """Raised if a directory is not laid out as an environment.
 
     Attributes:
         missing: The missing files; empty if something else is wrong.
@@ -70,10 +70,10 @@ class StructureError(OpenEnvError, ValueError):
 
 
 class SecretsFoundError(OpenEnvError, ValueError):
-    """Secrets in the files to upload; the text says where, and never shows them.
+    """Raised for secrets in the files to upload; the text says where, and never shows them.
 
     Attributes:
-        findings: The places.
+        findings: The places of the secrets.
     """
 
     def __init__(self, findings: Sequence[SecretFinding]) -> None:

@@ -1,6 +1,6 @@
-"""The front matter of a README, which tells the Hub what a Space is.
+"""The front matter of a README, which configures a Space on the Hub.
 
-Edits change single values in place; comments, order and quotes of the rest stay as they are.
+Edits change single values in place; comments, order and quotes of the other lines stay as they are.
 Source: https://huggingface.co/docs/hub/spaces-config-reference
 """
 

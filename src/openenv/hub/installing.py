@@ -45,7 +45,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class InstallRefusedError(OpenEnvError, ValueError):
-    """Installation of a package from the Hub without the user's consent."""
+    """Raised if the user did not consent to installing a package from the Hub."""
 
 
 # ------------------------------------------------------------------ names
@@ -107,7 +107,7 @@ def image_base_name(image: str) -> str:
 def fetch_served_name(
     base_url: str, headers: Mapping[str, str], api_key: str | None, ca_file: str | None
 ) -> str | None:
-    """Return the environment's name from a server's ``/metadata``; None without an answer."""
+    """Return the environment's name from a server's ``/metadata``; None if unavailable."""
     url = over_http(base_url)
     sent = {**headers, **key_headers(api_key or key_for(url), headers)}
     try:
@@ -120,9 +120,9 @@ def fetch_served_name(
 
 
 def is_server_of(served: str, known: str) -> bool:
-    """Return whether a served name, often a class name, means the environment `known`.
+    """Return whether a served name, often a class name, refers to the environment `known`.
 
-    ``FinRLEnvironment``, ``finrl-env`` and ``finrl_env`` all mean ``finrl``.
+    ``FinRLEnvironment``, ``finrl-env`` and ``finrl_env`` all refer to ``finrl``.
     """
     return _stem(served) == _stem(known)
 
@@ -140,8 +140,8 @@ def install(
 ) -> EnvironmentInfo:
     """Return the environment of a Space's package; install a missing package first.
 
-    Installation pins a commit, which the user confirms and the package records. Without a
-    `revision`, an installed commit is used, and a newer commit gives a warning.
+    An installation pins a commit, which the user confirms and the package records. Without a
+    `revision`, an installed commit is used, with a warning if there is a newer commit.
 
     Args:
         repo_id: The Space.
@@ -178,7 +178,7 @@ def _is_wanted(distribution: Distribution, repo_id: str, revision: str | None) -
 
 
 def _warn_of_newer(repo_id: str, sha: str | None) -> None:
-    """Warn if the Hub has a newer commit than the installed commit; needs a reachable Hub."""
+    """Warn if the Hub, if reachable, has a newer commit than the installed one."""
     from openenv.hub import Hub
 
     if sha is None:
@@ -241,9 +241,9 @@ def _installer() -> list[str]:
 
 
 def _install_commit(repo_id: str, found: SpaceRevision) -> None:
-    """Download and install a commit, and record the commit beside the package.
+    """Download and install a commit, and record the commit in the package's metadata.
 
-    This needs no git, and reads a private Space with the user's token.
+    This works without git, and reads a private Space with the user's token.
     """
     from openenv.hub import Hub
 
@@ -289,11 +289,11 @@ def _note_origin(distribution: Distribution, url: str, found: SpaceRevision) -> 
             record = note.with_name("RECORD")
             lines = record.read_text(encoding="utf-8").splitlines()
             kept = [f"{file},," if line.startswith(f"{file},") else line for line in lines]
-            replace_text(record, "\n".join(kept) + "\n")  # a digest of it would be wrong now
+            replace_text(record, "\n".join(kept) + "\n")  # a digest would be wrong now
 
 
 def commit_of(distribution: Distribution) -> str | None:
-    """Return the commit that a package was installed from, or None if unrecorded."""
+    """Return the commit that a package was installed from, or None if not recorded."""
     recorded = _origin(distribution).get("vcs_info")
     return recorded.get("commit_id") if isinstance(recorded, dict) else None
 
@@ -307,7 +307,7 @@ def _installed_from(url: str) -> Distribution | None:
 
 
 def _origin(distribution: Distribution) -> dict[str, Any]:
-    """Return what a package's installer has recorded of its origin; empty without a record."""
+    """Return an installer's record of a package's origin; empty if there is none."""
     with contextlib.suppress(OSError, ValueError):
         origin = read_json(distribution.read_text("direct_url.json") or "{}")
         if isinstance(origin, dict):

@@ -1,4 +1,4 @@
-"""Publishing of an environment's copy as a Space, new or existing."""
+"""Publishing: uploads a staged copy to a Space, new or existing."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def check_secrets(
 
     Args:
         staged: The copy to upload.
-        variables: The public variables given in addition.
+        variables: Additional public variables.
         let_pass: Places to ignore; see `openenv.hub.secrets.split_allowed`.
 
     Returns:
         The places in `let_pass` without a finding.
 
     Raises:
-        SecretsFoundError: There is a secret; the text says where.
+        SecretsFoundError: There is a secret; the message says where.
     """
     found = [_place_in_source(one, staged) for one in find_secrets(staged.folder, staged.files)]
     for name, value in variables.items():
@@ -43,7 +43,7 @@ def check_secrets(
 
 
 def _place_in_source(finding: SecretFinding, staged: StagedSpace) -> SecretFinding:
-    """Map a finding in the copy to the place in the source directory."""
+    """Map a finding in the copy to its place in the source directory."""
     path = finding.path
     if path == "Dockerfile" and not (staged.environment / path).is_file():
         path = "server/Dockerfile"
@@ -69,13 +69,13 @@ def publish(
     delete: Sequence[str] = (),
     on_progress: Progress = lambda done, what: None,
 ) -> HubCommit:
-    """Upload a copy to a Space, and create a missing Space.
+    """Upload a staged copy to a Space; create the Space if it does not exist.
 
     The server's configuration is set before the upload, so that the first start sees it.
 
     Args:
         hub: The client.
-        staged: The copy to upload.
+        staged: The staged copy to upload.
         space: The Space's name.
         settings: Configuration of the Space.
         message: The commit message.
@@ -132,8 +132,8 @@ def wait_until_running(
         on_stage: Called with the state after each request.
 
     Raises:
-        HubError: The Space fails to build or to start, or takes too long; the text has the log's
-            last lines.
+        HubError: The Space fails to build or to start, or takes too long; if it fails, the message
+            has the last lines of the log.
     """
     deadline = time.monotonic() + timeout_s
     pause_s = FIRST_LOOKS_S

@@ -1,10 +1,10 @@
 """A scanner for secrets in files that are about to become public.
 
-The scanner finds three kinds: files whose names promise secrets (``.env``), values in a form that
+The scanner finds three kinds: files whose names suggest secrets (``.env``), values in a form that
 only keys and tokens have (``hf_``, ``sk-``, a private key), and random-looking values that are
 assigned to a name such as ``API_KEY``. It reads UTF-8, UTF-16 and UTF-32 text, and archives.
-Obvious placeholders (``your-key``, ``xxxx``) do not count. A line that contains ``openenv:
-allow-secret`` is skipped.
+Obvious placeholders (``your-key``, ``xxxx``) do not count. A line that contains
+``openenv: allow-secret`` is skipped.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ ALLOWED = "openenv: allow-secret"
 MOST_BYTES = 16 * 2**20  # larger files are data
 LINE_CHARACTERS, OVERLAP = 100_000, 1000
 ARCHIVES = (".zip", ".whl", ".egg", ".jar", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".gz")
-MOST_OF_ARCHIVE = 64 * 2**20  # bytes within, unpacked, those of archives in it too
-DEEPEST_ARCHIVE = 4  # archives in an archive
+MOST_OF_ARCHIVE = 64 * 2**20  # bytes in an archive, unpacked, including archives inside it
+DEEPEST_ARCHIVE = 4  # levels of archives inside an archive
 HEAD_BYTES = 512
 
 
@@ -102,7 +102,7 @@ _NAME = (
 )
 # Docker's credentials for a registry: user and password in base64.
 _OF_REGISTRY = re.compile(r"[\"']auth[\"']\s*:\s*[\"']([A-Za-z0-9+/]{12,}={0,2})[\"']")
-# A line of a .netrc, whatever the file is called: machine HOST login USER password WORD
+# A line of a .netrc, in any file: machine HOST login USER password WORD
 _OF_NETRC = re.compile(r"\blogin\s+\S+\s+password\s+(\S{6,})")
 # NAME = "value", "NAME": "value", NAME='value'
 _QUOTED = re.compile(
@@ -114,7 +114,7 @@ _QUOTED = re.compile(
 _BARE = re.compile(
     rf"(?<![\w.-])(?P<name>{_NAME})\s*(?::=|[:=])\s*(?P<value>[^\"'\s,;]{{8,}})", re.IGNORECASE
 )
-# The old form of a Dockerfile: ENV NAME value
+# The older form of a Dockerfile: ENV NAME value
 _OF_DOCKER = re.compile(
     rf"^\s*ENV\s+(?P<name>{_NAME})\s+[\"']?(?P<value>[^\"'\s=]{{8,}})", re.IGNORECASE
 )
@@ -159,7 +159,7 @@ def find_unscanned(root: Path, files: Iterable[str]) -> list[str]:
 
 
 def _can_be_scanned(file: Path) -> bool:
-    if not file.is_file():  # it has nothing that would be published
+    if not file.is_file():  # nothing of it would be published
         return True
     if file.stat().st_size > MOST_BYTES:
         return False
@@ -199,7 +199,7 @@ def _parts(line: str) -> Iterator[str]:
 
 
 def _looks(text: str, path: str) -> list[Callable[[str], str | None]]:
-    """Return the line checks that can match somewhere in a text."""
+    """Return the line checks that can match in a text."""
     looks: list[Callable[[str], str | None]] = []
     if holds_secret(text):
         looks.append(lambda line: OF_THIS_MACHINE if holds_secret(line) else None)
@@ -236,7 +236,7 @@ def _fits(finding: SecretFinding, place: str) -> bool:
     return fnmatchcase(finding.path, place)
 
 
-# ------------------------------------------------------------------ what is one
+# ------------------------------------------------------------------ detection
 
 
 def _by_name(path: str) -> list[SecretFinding]:
@@ -250,20 +250,20 @@ def _by_name(path: str) -> list[SecretFinding]:
 
 
 def _in_file(file: Path, path: str) -> list[SecretFinding]:
-    # What a link leads to may be missing, or a device that has no end.
+    # The target of a link may be missing, or a device without an end.
     if not file.is_file() or file.stat().st_size > MOST_BYTES:
         return []
     if not _holds_files(file):
         return _in_data(file.read_bytes(), path)
     found: list[SecretFinding] = []
-    with contextlib.suppress(*UNREADABLE), file.open("rb") as opened:  # `find_unscanned` tells
+    with contextlib.suppress(*UNREADABLE), file.open("rb") as opened:  # see `find_unscanned`
         for inner, data in _Archive().files(opened, path):
             found += _by_name(inner) or _in_data(data, inner)
     return found
 
 
 def _holds_files(file: Path) -> bool:
-    """Tell whether a file is an archive, by its name or by what it begins with."""
+    """Return whether a file is an archive, by its name or its first bytes."""
     if file.name.lower().endswith(ARCHIVES):
         return True
     with file.open("rb") as opened:
@@ -283,7 +283,7 @@ def _text_of(data: bytes) -> str | None:
     head = data[:8192]
     if b"\0" not in head:
         return data.decode("utf-8", errors="replace")
-    for odd, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):  # of letters, without a mark
+    for odd, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):  # letters, without a byte order mark
         high, low = head[odd::2], head[1 - odd :: 2]
         if high.count(0) > 0.9 * len(high) and not low.count(0):
             return data.decode(encoding, errors="replace")
@@ -325,7 +325,7 @@ _OF_TAR, _AT = b"ustar", 257
 
 
 def _is_archive(head: bytes) -> bool:
-    """Tell by its first bytes whether a file is one that others are in."""
+    """Return whether a file is an archive, by its first bytes."""
     return head.startswith((*_COMPRESSED, *_ZIPPED)) or head[_AT:].startswith(_OF_TAR)
 
 
@@ -336,11 +336,11 @@ class _Archive:
         self._left = MOST_OF_ARCHIVE
 
     def files(self, packed: IO[bytes], path: str, depth: int = 0) -> Iterator[tuple[str, bytes]]:
-        """Yield the path of each file, such as ``archive.zip!/file``, and what is in it.
+        """Yield the path of each file, such as ``archive.zip!/file``, and its content.
 
         Raises:
-            ValueError: They are more than is looked through; another of `UNREADABLE`: they cannot
-                be read.
+            ValueError: The archive exceeds a limit of size or depth. Other errors in `UNREADABLE`:
+                the archive cannot be read.
         """
         if depth > DEEPEST_ARCHIVE:
             raise ValueError(f"{path} is in more than {DEEPEST_ARCHIVE} archives")
@@ -373,7 +373,7 @@ class _Archive:
                 if entry.issparse():
                     raise ValueError(f"{path} has a file with holes, {entry.name}")
                 opened = tar.extractfile(entry) if entry.isfile() else None
-                if opened is not None:  # its bytes are those of the archive, which are counted
+                if opened is not None:  # its bytes are the archive's, which are counted already
                     yield from self._file(f"{path}!/{entry.name}", opened.read(), depth)
 
     def _file(self, path: str, data: bytes, depth: int) -> Iterator[tuple[str, bytes]]:
@@ -436,7 +436,7 @@ def _is_stand_in(value: str) -> bool:
 
 
 def _is_password(value: str) -> bool:
-    """Return whether a value is neither word nor path, but a disordered mix with digits."""
+    """Return whether a value is neither a word nor a path, and is a disordered mix with digits."""
     if _is_stand_in(value) or re.search(r"[/\\]", value):
         return False
     is_mixed = re.search(r"\d", value) and re.search(r"[^\d]", value)

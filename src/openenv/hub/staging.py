@@ -16,8 +16,8 @@ from openenv.hub.front_matter import complete_front_matter
 from openenv.images.context import RUBBISH, scratch_directory
 from openenv.manifest import MANIFEST, ManifestError, read_manifest
 
-# In the syntax of .gitignore; the rules of --exclude follow these and may take a file back. The two
-# hidden files are read by Docker and the Hub.
+# In the syntax of .gitignore; the rules of --exclude follow these and may include a file again.
+# Docker and the Hub read the two hidden files.
 IGNORED = (".*", "!.dockerignore", "!.gitattributes", *RUBBISH)
 REQUIRED = ("__init__.py", "client.py", "README.md", "pyproject.toml")
 OF_SERVER = ("server/__init__.py", "server/app.py")
@@ -150,11 +150,11 @@ def merge_variables(manifest: Mapping[str, Any], told: Mapping[str, str]) -> dic
 
 def _as_text(value: object) -> str:
     if isinstance(value, bool):
-        return str(value).lower()  # as YAML writes it
+        return str(value).lower()  # as YAML spells it
     return "" if value is None else str(value)
 
 
-# ------------------------------------------------------------------ what is copied
+# ------------------------------------------------------------------ the copy
 
 
 def _rules(exclude: Path | None) -> Any:
@@ -199,7 +199,7 @@ def _chosen(root: Path, rules: Any) -> tuple[list[str], list[str]]:
     return files, sorted(left_out)
 
 
-# ------------------------------------------------------------------ what is changed
+# ------------------------------------------------------------------ changes to the copy
 
 
 def _to_root(folder: Path) -> list[str]:

@@ -148,7 +148,7 @@ def push(built: BuiltImage, engine: Engine, registry: str, *, tls: bool = True) 
 
 
 def list_context(plan: BuildPlan) -> list[tuple[str, int | None]]:
-    """Return the build context's files with sizes; None for files that the build makes."""
+    """Return the build context's files with sizes; None for files that the build generates."""
     files: list[tuple[str, int | None]] = [
         (file, (plan.contents.root / file).lstat().st_size) for file in plan.contents.files
     ]
@@ -170,7 +170,7 @@ def read_bill_of_materials(plan: BuildPlan, engine: Engine, image: str, name: st
         name: The image's name in the bill.
 
     Raises:
-        BuildError: The image contains no Python, which has to read the list.
+        BuildError: The image has no Python, which has to list the packages.
     """
     try:
         found = json.loads(engine.run_python(image, READER))

@@ -1,7 +1,8 @@
 """Build contexts: copies of a directory without ignored files and secrets.
 
-The copy leaves out what ``.dockerignore`` names (https://docs.docker.com/build/concepts/context),
-what tools leave behind, and secrets, which no rule can bring back.
+The copy leaves out files that ``.dockerignore`` names
+(https://docs.docker.com/build/concepts/context), files that tools generate, and secrets, which no
+rule can include again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from openenv.images.errors import BuildError
 from openenv.providers.owners import is_orphan, own_name
 
-# In the syntax of .dockerignore, whose lines follow these and may take a file back.
+# In the syntax of .dockerignore, whose lines follow these and may include a file again.
 RUBBISH = (
     "**/.git",
     "**/.hg",
@@ -114,7 +115,7 @@ def read_build_context(root: Path, ignore_file: Path | None = None) -> BuildCont
 
 
 def _entries(root: Path, rules: Any, directory: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the entries below a directory: the attribute of `BuildContext`, and the path."""
+    """Yield the entries below a directory: the field of `BuildContext`, and the path."""
     with os.scandir(root / directory) as entries:
         for entry in sorted(entries, key=lambda one: one.name):
             path = f"{directory}{entry.name}"
@@ -126,7 +127,7 @@ def _entries(root: Path, rules: Any, directory: str = "") -> Iterator[tuple[str,
             elif not is_ignored:
                 yield from _entries(root, rules, f"{path}/")
             else:
-                # A pattern with "!" may take back a file anywhere below an ignored directory.
+                # A pattern with "!" may include a file anywhere below an ignored directory.
                 may_return = any(pattern.include is False for pattern in rules.patterns)
                 inner = list(_entries(root, rules, f"{path}/")) if may_return else []
                 if any(kind == "files" for kind, _ in inner):
@@ -147,7 +148,7 @@ def _ignore_rules(file: Path) -> Any:
     """Return the rules of an ignore file, after our own.
 
     A Docker pattern equals a Git pattern with a leading slash, and the last match counts: files
-    below an ignored directory can be taken back.
+    below an ignored directory can be included again.
     """
     from pathspec import PathSpec
 
@@ -175,7 +176,7 @@ def _is_secret(entry: os.DirEntry[str]) -> bool:
     if not entry.is_file() or entry.stat().st_size > KEY_FILE_BYTES:
         return False
     with open(entry.path, "rb") as file:
-        # Only on a line of its own, since a program may well mention the header.
+        # Only on a line of its own, since a program may mention the header.
         return any(
             line.startswith(b"-----BEGIN ") and line.rstrip().endswith(PRIVATE_KEY) for line in file
         )
@@ -198,7 +199,7 @@ def copy_context(contents: BuildContext, target: Path) -> None:
 
 
 def set_times(directory: Path, epoch_s: int) -> None:
-    """Give every file the same time, and every directory the same mode too."""
+    """Set the same time on every file and directory, and the same mode on every directory."""
     for folder, _, files in os.walk(directory, topdown=False):
         for name in files:
             os.utime(os.path.join(folder, name), (epoch_s, epoch_s), follow_symlinks=False)
@@ -208,7 +209,7 @@ def set_times(directory: Path, epoch_s: int) -> None:
 
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """Provide a temporary directory, and remove those of killed programs."""
+    """Provide a temporary directory; remove those that killed programs left."""
     for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):
             if is_orphan((left / OWNER_FILE).read_text()):
@@ -222,6 +223,6 @@ def scratch_directory() -> Iterator[Path]:
 
 
 def list_paths(paths: Sequence[str], most: int = 8) -> str:
-    """Join paths for people; name at most `most`, then a count."""
+    """Join paths for people: at most `most` of them, then a count of the rest."""
     shown = ", ".join(paths[:most])
     return shown if len(paths) <= most else f"{shown} and {len(paths) - most} more"

@@ -3,7 +3,7 @@
 A build needs features that only the command lines have: times (``--timestamp``), mounts, and the
 users' own registry logins. Docker's SDK has none of them and does not speak BuildKit.
 
-Invariants: a build has no name until it is finished; an interrupted build removes what it began
+Invariants: a build has no name until it is finished; an interrupted build removes what it created
 (see `_end`); `seal` rewrites an image's configuration without the times and container names that
 vary between builds, so equal layers give an equal id. Podman and Buildah share one image store and
 one set of build options.
@@ -63,11 +63,11 @@ class BuildOptions:
 
     Attributes:
         platform: Target platform such as ``linux/arm64``; None for the engine's own.
-        network: Network of the build steps; None for the engine's choice.
+        network: Network of the build steps; None for the engine's default.
         volumes: Mounts for the build steps, as ``FROM:TO[:ro]``.
         ca_file: CA certificates (PEM) that replace the system's during the build steps.
-        no_cache: Run every step anew.
-        offline: Fetch no base image.
+        no_cache: Run every step, without the build cache.
+        offline: Do not fetch base images.
     """
 
     platform: str | None = None
@@ -147,7 +147,7 @@ class Engine(ABC):
             on_step: Called as each step begins, with its number, the number of steps, and its text.
 
         Raises:
-            BuildError: The build failed; the text names the step and has its last lines.
+            BuildError: The build failed; the message names the step and has its last lines.
         """
         self._check(request)
         told = request.context.parent / "image-id"
@@ -179,7 +179,7 @@ class Engine(ABC):
             options.append("--no-cache")
         return options
 
-    # ------------------------------------------------------------------ what it holds
+    # ------------------------------------------------------------------ the image store
 
     def has(self, image: str) -> bool:
         """Return whether the store holds an image."""
@@ -215,7 +215,7 @@ class Engine(ABC):
 
     @abstractmethod
     def _import(self, config: bytes, layers: Sequence[tuple[str, int]]) -> str:
-        """Make an image of a configuration and of layers that the store has; return the id."""
+        """Create an image of a configuration and of layers in the store; return the image's id."""
 
     def _saved(self, image: str) -> tuple[dict[str, Any], list[tuple[str, int]]]:
         """Return an image's configuration, and the paths and sizes of the archived layers."""
@@ -237,8 +237,8 @@ class Engine(ABC):
         """Run Python code in an image without network, and return its standard output.
 
         Raises:
-            BuildError: The code did not run: the image contains no Python.
-            EngineError: The code ran too long.
+            BuildError: The code failed, for example because the image has no Python.
+            EngineError: The code took longer than 60 s.
         """
         command = ["run", "--rm", "--interactive", "--network", "none", "--no-healthcheck"]
         command += ["--entrypoint", "/bin/sh", image, "-c", _PYTHON]
@@ -542,8 +542,8 @@ def _failure(step: str, lines: list[str], request: BuildRequest, code: int) -> B
 def _end(process: subprocess.Popen[str], *, has_daemon: bool) -> None:
     """End a build so that the engine removes unfinished containers.
 
-    Podman and Buildah leave their containers behind if they are ended by a signal, but not if a
-    step fails. So the processes in the container are killed, and the step fails.
+    Podman and Buildah leave their containers behind if a signal ends them, but not if a step fails.
+    So the processes in the container are killed, which makes the step fail.
     """
     deadline = time.monotonic() + (0 if has_daemon else END_S)
     while process.poll() is None and time.monotonic() < deadline:
@@ -577,7 +577,7 @@ def _inside(engine: int) -> list[int]:
     return found
 
 
-# ------------------------------------------------------------------ images as engines write them
+# ------------------------------------------------------------------ image archives
 
 
 _PYTHON = 'exec "$(command -v python || command -v python3)" -I -'
@@ -589,7 +589,7 @@ _OF_CONTAINER = ("Hostname", "Domainname", "Image")
 
 
 def _sealed(config: dict[str, Any], epoch_s: int, labels: Mapping[str, str]) -> bytes:
-    """Return an image's configuration without values that vary between builds, canonically."""
+    """Return an image's configuration as canonical JSON, without values that vary by build."""
     time = datetime.fromtimestamp(epoch_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     kept = {key: config[key] for key in _OF_IMAGE if key in config}
     own = {

@@ -1,14 +1,15 @@
 """Locks everything that an image installs: our own wheels, and a lock file with hashes.
 
-uv makes both. The lock names every package for every platform, in the form that ``pip install
---require-hashes`` reads. It keeps to the environment's ``uv.lock``; in a workspace, to the
-``requirements.lock`` of the environment, or else of the workspace. Without any of these, uv
-resolves, and the resulting ``uv.lock`` is kept beside the environment's ``pyproject.toml``.
+uv creates both. The lock names every package for every platform, in the form that
+``pip install --require-hashes`` reads. It follows the environment's ``uv.lock``; in a workspace,
+the ``requirements.lock`` of the environment, or else of the workspace. Without any of these, uv
+resolves the packages, and the resulting ``uv.lock`` is kept next to the environment's
+``pyproject.toml``.
 
 The OpenEnv that goes into the image is chosen first, since an index may hold another package of the
-same name. In this order: `LockOptions.openenv`, the workspace, the wheel or directory in
-``[tool.uv.sources]``, the version in ``uv.lock`` if its series is the running one, and for a
-version that no index has, a wheel of the running one.
+same name. The first that exists is taken: `LockOptions.openenv`, the workspace, the wheel or
+directory in ``[tool.uv.sources]``, the version in ``uv.lock`` if its series is the running one,
+and, for a version that no index has, a wheel of the running version.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ class LockOptions:
 
     Attributes:
         openenv: A wheel or source tree of OpenEnv for the image, instead of the workspace's or the
-            index's. `RUNNING` is the running one, `LOCKED` that of ``uv.lock``, whatever its
-            version.
+            index's. `RUNNING` stands for the running version, `LOCKED` for that of ``uv.lock``,
+            even of another series.
         index_url: The package index; by default that of uv and pip.
         wheels: A directory of wheels that is the only source of packages.
         ca_file: CA certificates (PEM) with which pip verifies the index during the build.
-        offline: Let uv use its cache only.
+        offline: Let uv use only its cache.
     """
 
     openenv: Path | None = None
@@ -70,8 +71,8 @@ class LockResult:
     Attributes:
         packages: Number of packages in the lock.
         sha256: Digest of the lock.
-        held_to: The existing lock that the new one keeps to; None if there was none.
-        kept: The ``uv.lock`` that was written for later builds.
+        held_to: Existing lock file that the new lock follows; None if there was none.
+        kept: The ``uv.lock`` that was written for later builds; None if none was written.
     """
 
     packages: int
@@ -92,7 +93,7 @@ def write_lock(
         say: Called with a sentence about each step.
 
     Raises:
-        BuildError: uv is not installed, or failed.
+        BuildError: uv is not installed or failed, or a source of packages cannot be read.
     """
     return _LockWriter(plan, context, how, say).run()
 
@@ -106,7 +107,7 @@ def openenv_source(
         plan: The plan of the build.
         how: Sources of packages.
         scratch: A directory for a wheel of the running OpenEnv.
-        say: Called with a sentence about a choice that may surprise.
+        say: Called with a sentence about any choice that may be a surprise.
 
     Returns:
         A wheel or a checkout; None if ``uv.lock`` or the index decides.
@@ -174,7 +175,7 @@ class _LockWriter:
         return LockResult(packages, hashlib.sha256(text.encode()).hexdigest(), held_to, kept)
 
     def _wheel_of(self, source: Path) -> Path:
-        """Return the wheel of a project in the context; a wheel is copied there."""
+        """Put a project's wheel into the context, and return its path; build it if necessary."""
         if source.suffix == ".whl":
             try:
                 return Path(shutil.copy(source, self._wheels))
@@ -250,7 +251,7 @@ class _LockWriter:
         return "".join(lines)
 
     def _configure_pip(self) -> None:
-        """Configure pip's sources during the build, relative to the context's directory."""
+        """Write pip's configuration for the build, with paths relative to the context."""
         told = {"disable-pip-version-check": "true", "no-input": "true", "progress-bar": "off"}
         if self._how.index_url is not None:
             told["index-url"] = self._how.index_url
@@ -278,7 +279,7 @@ class _LockWriter:
         try:
             done = subprocess.run(  # nosec B603  # no shell; uv
                 [self._uv, *command, *where],
-                cwd=self._copy,  # whose pyproject.toml may tell uv more
+                cwd=self._copy,  # its pyproject.toml may configure uv
                 capture_output=True,
                 text=True,
                 env=environment,

@@ -175,11 +175,11 @@ def _dockerfile(environment: Path, told: Path | None, default: str) -> ParsedDoc
     return ParsedDockerfile(default, "the one of `openenv init`, as it has none of its own")
 
 
-# ------------------------------------------------------------------ what is told of the sources
+# ------------------------------------------------------------------ information about the sources
 
 
 def workspace_of(environment: Path) -> Path | None:
-    """Return the checkout of OpenEnv that a directory lies in, or None."""
+    """Return the OpenEnv checkout that contains a directory, or None."""
     for parent in environment.parents:
         if (parent / "src" / "openenv" / "__init__.py").is_file():
             project = _project(parent)
@@ -239,7 +239,7 @@ def _labels(
 
 def _without_user(url: str) -> str:
     """Return a repository address without user, password or key."""
-    if re.match(r"^[\w.-]+@[\w.-]+:", url):  # of ssh, as scp writes it
+    if re.match(r"^[\w.-]+@[\w.-]+:", url):  # an SSH address in the form of scp
         host, _, path = url.partition("@")[2].partition(":")
         return f"ssh://{host}/{path}"
     parts = urlsplit(url)

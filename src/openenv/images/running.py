@@ -29,7 +29,7 @@ WHEELS = "wheels"
 
 LOCKED = Path("locked")
 RUNNING = Path("running")
-"""Values of ``--openenv`` beside a path: the version in ``uv.lock``, or the running one."""
+"""Values of ``--openenv`` other than a path: the version in ``uv.lock``, or the running one."""
 
 PACKAGES = ("openenv", "openenv_core")
 LEFT_OUT = ("__pycache__", ".DS_Store")
@@ -45,8 +45,8 @@ Tag: py3-none-any
 def is_released() -> bool:
     """Return whether an index can be expected to have the running version.
 
-    A development version is on no index. Neither is one installed from a directory, a repository or
-    a file, as recorded by pip and uv (https://peps.python.org/pep-0610).
+    A development version is on no index. Nor is a version installed from a directory, a repository
+    or a file, as recorded by pip and uv (https://peps.python.org/pep-0610).
     """
     number = version()
     if ".dev" in number or "+" in number or number == "0.0.0":
@@ -54,7 +54,7 @@ def is_released() -> bool:
     return importlib.metadata.distribution("openenv").read_text("direct_url.json") is None
 
 
-# ------------------------------------------------------------------ a wheel of what runs
+# ------------------------------------------------------------------ a wheel of the running code
 
 
 def write_wheel(folder: Path) -> Path:
@@ -113,11 +113,11 @@ def _metadata_files(about: importlib.metadata.Distribution) -> Iterator[tuple[st
     yield "WHEEL", WHEEL_FILE.encode()
 
 
-# ------------------------------------------------------------------ what an environment locks
+# ------------------------------------------------------------------ the locked version
 
 
 def declared_source(environment: Path, project: Mapping[str, Any]) -> Path | None:
-    """Return the path of OpenEnv in ``[tool.uv.sources]``, a wheel or a directory, or None."""
+    """Return the wheel or directory of OpenEnv in ``[tool.uv.sources]``, or None."""
     told = project.get("tool", {}).get("uv", {}).get("sources", {}).get("openenv")
     path = told.get("path") if isinstance(told, dict) else None
     return None if path is None else (environment / path).resolve()

@@ -1,7 +1,8 @@
 """The ``openenv.yaml`` of an environment's directory.
 
-`read_manifest` serves users of an environment and accepts all that can be read; `check_manifest`
-serves its author and reports each mistake with its place. `openenv.manifest.directories` imports an
+`read_manifest` is for users of an environment, and accepts everything that can be read;
+`check_manifest` is for its author, and reports each mistake with its place.
+`openenv.manifest.directories` imports an
 environment from its directory. Above: the CLI, `openenv.hub`, `openenv.images`,
 `openenv.validation`. Below: `openenv._internal.yaml`. Read ``model.py`` first.
 """
@@ -42,7 +43,7 @@ SPEC_VERSION = 1
 
 
 class ManifestError(OpenEnvError, ValueError):
-    """A manifest that cannot be read or holds no mapping; the text says where and why.
+    """Raised if a manifest cannot be read or holds no mapping; the text says where and why.
 
     Attributes:
         problem: The problem and its place; None if the place is not known.

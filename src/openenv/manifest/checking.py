@@ -1,4 +1,4 @@
-"""Checks of a manifest that report every problem and its place; migration to the new form."""
+"""Checks that report every problem of a manifest with its place; migration to the newest form."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_manifest(path: Path) -> ManifestCheck:
     """Check a manifest file.
 
     Raises:
-        ManifestError: The file does not exist or may not be read.
+        ManifestError: The file does not exist or cannot be read.
     """
     try:
         text = read_text(path)
@@ -102,13 +102,13 @@ class _TextEdit(NamedTuple):
 
 
 def migrate_manifest(text: str) -> tuple[str, list[str]]:
-    """Bring the text of a manifest into the newest form; what needs no change stays as written.
+    """Convert the text of a manifest to the newest form; parts that need no change stay as written.
 
     Returns:
-        The new text, and what was changed, in words: nothing where it is the newest already.
+        The new text, and a description of each change; empty if the text is in the newest form.
 
     Raises:
-        ManifestError: It cannot be read, or is newer than this package.
+        ManifestError: The text cannot be read, or is newer than this package.
     """
     document = parse(text)
     edits = sorted([*_version(document), *_quoted(document)], reverse=True)
@@ -118,7 +118,7 @@ def migrate_manifest(text: str) -> tuple[str, list[str]]:
 
 
 def _version(document: ManifestDocument) -> Iterator[_TextEdit]:
-    """Yield the edit that updates `spec_version`, or inserts a missing `spec_version` first."""
+    """Yield the edit that updates `spec_version`, or inserts it at the top if missing."""
     nodes = [value for key, value in document.root.value if key.value == "spec_version"]
     wanted = str(SPEC_VERSION)
     if not nodes:

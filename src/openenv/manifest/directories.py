@@ -43,12 +43,12 @@ _flat: set[str] = set()
 """Top-level names of modules imported from flat directories."""
 
 _set_aside: dict[Path, dict[str, ModuleType]] = {}
-"""Modules of flat directories that were imported beside a program's own modules."""
+"""Modules of flat directories, by directory, which the next import restores."""
 
 
 @dataclass
 class ImportNeeds:
-    """The conditions that the imports of some modules require."""
+    """The requirements of some modules' imports."""
 
     flat: bool = False  # the directory must be on the path
     package: bool = False  # the directory must be a package
@@ -77,8 +77,8 @@ class EnvironmentDirectory:
     def load(self, module: str, *, stays_in_front: bool = True) -> ModuleType:
         """Import a module of the directory, named relative to the directory: ``server.app``.
 
-        A flat directory stays in front of `sys.path`, as a server needs; or it goes to the end,
-        where it hides no module of the program.
+        With `stays_in_front`, as a server needs, a flat directory stays at the front of `sys.path`.
+        Otherwise it moves to the end, where it hides no module of the program.
         """
         file = self._file(module.split("."))
         assert file is not None
@@ -96,7 +96,7 @@ class EnvironmentDirectory:
             self._import_package(name)
             return importlib.import_module(f"{name}.{module}")
 
-    # -------------------------------------------------------------- the two ways
+    # -------------------------------------------------------------- the two styles
 
     @contextlib.contextmanager
     def _on_path(self, stays_in_front: bool) -> Iterator[None]:
@@ -131,7 +131,7 @@ class EnvironmentDirectory:
                 sys.modules.update(foreign)
 
     def _import_package(self, name: str) -> None:
-        """Import the directory as the package `name`, unless that is done already."""
+        """Import the directory as the package `name`, unless it is imported already."""
         loaded = sys.modules.get(name)
         if loaded is not None:
             if self.path in _places(loaded):
@@ -248,7 +248,7 @@ def _parse(file: Path) -> ast.Module:
 
 
 def _imports(node: ast.AST, is_offer: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """Yield the imports below a node, and whether the program survives a failure of each."""
+    """Yield the imports below a node, and whether the program handles a failure of each."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         yield node, is_offer
         return
@@ -288,9 +288,10 @@ def _named(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[list[str], int]]
 
 
 def environment_modules(directory: Path) -> list[str]:
-    """Return the modules that define an environment class, those of ``server/`` if any do.
+    """Return the modules that define an environment class: those of ``server/`` if there are any.
 
-    The files are read and not imported: a class counts if a base's name ends in ``Environment``.
+    The files are parsed, not imported: a class counts if the name of a base ends in
+    ``Environment``.
     """
     folders = [directory / "server"]
     if (directory / MANIFEST).is_file():  # otherwise it may be any directory with Python files
@@ -324,9 +325,9 @@ def _defines_environment(file: Path) -> bool:
 
 
 def absolute_target(target: str) -> str:
-    """Rewrite a target so that the name does not depend on the current directory."""
+    """Rewrite a target so that it does not depend on the current directory."""
     name, colon, attribute = target.partition(":")
     path = Path(name)
-    # Other directories may be called as a scheme is, as in gymnasium:CartPole-v1.
+    # Other directories may have the name of a scheme, as in gymnasium:CartPole-v1.
     is_place = path.is_file() or (path / MANIFEST).exists() or (path.exists() and not colon)
     return f"{path.resolve()}{colon}{attribute}" if is_place else target

@@ -1,4 +1,4 @@
-"""The model of ``openenv.yaml``, and the JSON Schema with which editors complete the file.
+"""The model of ``openenv.yaml``, and the JSON Schema that editors use for completion.
 
 The section ``validation`` declares what `openenv validate` checks.
 """
@@ -227,14 +227,14 @@ class ValidationSection(Declarations):
 
 
 def _text(value: Any) -> Any:
-    """Turn what YAML reads as a number, a date or a boolean back into the intended text."""
+    """Convert what YAML reads as a number, a date or a boolean back to the intended text."""
     if isinstance(value, bool):
         return str(value).lower()
     return value if value is None or isinstance(value, str | list | dict) else str(value)
 
 
 def _number(value: Any) -> Any:
-    """Turn versions written as text or as a whole float into an integer."""
+    """Convert a version that is written as text or as a whole float to an integer."""
     if isinstance(value, str):
         value = float(value) if value.replace(".", "", 1).isdigit() else value
     return int(value) if isinstance(value, float) and value.is_integer() else value

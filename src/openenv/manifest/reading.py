@@ -29,7 +29,7 @@ _OURS = {"signature", "manifest_schema_version"}
 
 @dataclass(frozen=True)
 class ManifestProblem:
-    """A problem in a manifest, and the place.
+    """A problem in a manifest, and its place.
 
     Attributes:
         path: The field, such as ``validation.reward.range``; empty for the whole file.

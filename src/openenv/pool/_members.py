@@ -1,4 +1,4 @@
-"""The servers of a pool, each with leases and health."""
+"""The servers of a pool, with their leases and their health."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from openenv.providers.servers import Server
 
 __all__ = ["Chooser", "GivenServer", "Member", "capacity_of", "pack", "spread"]
 
-STRAIN = 0.8  # the share of its sessions that a slow server keeps
+STRAIN = 0.8  # a slow server's session limit is multiplied by this
 
 _numbers = itertools.count()
 
 
 class GivenServer(Server):
-    """A server that was given by address, and that the pool neither starts nor stops.
+    """A server that was given by its address; the pool neither starts nor stops it.
 
     Args:
-        url: The address.
-        key: The key of the server; None for that of OPENENV_API_KEY.
+        url: Address of the server.
+        key: Key of the server; None for OPENENV_API_KEY.
     """
 
     def __init__(self, url: str, key: str | None) -> None:  # the base would note a key of None
@@ -54,21 +54,21 @@ class Member:
 
     Args:
         server: The server.
-        sessions: The most sessions.
+        sessions: Maximum number of sessions.
         source: The index of the provider, or a negative number for a given address.
         version: The protocol version.
 
     Attributes:
-        number: A number that counts the members of all pools.
-        window: The limit of sessions, which adapts to the server's latency.
-        leases: The leases.
-        served: The number of leases so far.
+        number: Sequence number, unique among the members of all pools.
+        window: The session limit, which adapts to the server's latency.
+        leases: The current leases.
+        served: Number of leases so far.
         gone: Why the server was given up; None while it serves.
         is_resting: Whether the server gets no new leases.
-        is_spent: Whether the server has had all its leases, and rests for good.
-        failures: Failed checks in a row.
-        latency_s: Duration of the last check; None before the first.
-        check_at: Time of the next check (`time.monotonic`).
+        is_spent: Whether the server has had all its leases, and gets no new ones for good.
+        failures: Number of failed checks in a row.
+        latency_s: Duration of the last check in seconds; None before the first.
+        check_at: Time of the next check, as of `time.monotonic`.
     """
 
     def __init__(self, server: Server, sessions: int, source: int, version: int) -> None:
@@ -92,7 +92,7 @@ class Member:
         return 0 if self.gone or self.is_resting else max(self.window.size - len(self.leases), 0)
 
     def note(self, latency_s: float, limit_s: float, now: float) -> None:
-        """Note the duration of a check, and adapt the limit of sessions."""
+        """Record the duration of a successful check, and adapt the session limit."""
         self.failures, self.latency_s = 0, latency_s
         if latency_s > limit_s:
             self.window.narrow(now)
@@ -101,7 +101,7 @@ class Member:
 
 
 async def capacity_of(server: Server, timeout_s: float) -> tuple[int | None, int]:
-    """Return a server's number of sessions (None if not reported) and the protocol version.
+    """Return a server's maximum number of sessions (None if not reported), and protocol version.
 
     Raises:
         ConnectError: The server does not answer.
@@ -131,5 +131,5 @@ def spread(members: list[Member]) -> Member:
 
 
 def pack(members: list[Member]) -> Member:
-    """Return the member with the fewest free sessions, so that others can be ended."""
+    """Return the member with the fewest free sessions, so that other servers can be ended."""
     return min(members, key=lambda one: (one.room, one.number))

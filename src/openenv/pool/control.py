@@ -1,10 +1,10 @@
-"""Decisions of a pool: the number of servers, of starts at a time, and of sessions on each server.
+"""Decisions of a pool: how many servers, concurrent starts, and sessions on each server.
 
-There is no clock here, no server and no loop: events go in, and decisions come out. So the same
+This module has no clock, server or event loop: events go in, and decisions come out. So the same
 code controls a pool and its simulation.
 
 Limits rise by one at a time and fall by a factor after a failure: additive increase, multiplicative
-decrease (AIMD; Chiu and Jain 1989), by which TCP shares a line of unknown capacity.
+decrease (AIMD; Chiu and Jain 1989), the way in which TCP shares a line of unknown capacity.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from openenv._internal.timing import backoff_s
 __all__ = ["LONGEST_RETRY_S", "RETRY_S", "Load", "Scaler", "Starts", "Window"]
 
 RETRY_S, LONGEST_RETRY_S = 0.5, 30.0
-SLOW_START = 4.0  # a start that takes so many times as long as the quickest is slow
+SLOW_START = 4.0  # a start is slow if it takes this many times as long as the quickest
 
 
 class Window:
     """A limit of concurrent work that adapts by AIMD.
 
     Args:
-        start: The first limit.
-        lowest: The lowest limit.
-        highest: The highest limit.
-        factor: The factor after a failure.
-        rest_s: Seconds after a failure in which others do not lower the limit, since they come from
-            work that began before.
+        start: Initial limit.
+        lowest: Lowest limit.
+        highest: Highest limit.
+        factor: Factor that the limit is multiplied by after a failure.
+        rest_s: Seconds after a failure during which other failures do not lower the limit again,
+            since they come from work that began earlier.
 
     Attributes:
         highest: The highest limit.
@@ -53,7 +53,7 @@ class Window:
 
     @property
     def size(self) -> int:
-        """The limit now."""
+        """The current limit."""
         return int(self._size)
 
     def widen(self, by: float = 1.0) -> None:
@@ -68,11 +68,11 @@ class Window:
 
 
 class Starts:
-    """The limit of concurrent starts of servers, which is lower while starts are slow or fail.
+    """The limit of concurrent server starts, which shrinks while starts are slow or fail.
 
     Args:
-        at_once: The first limit.
-        most: The highest limit.
+        at_once: Initial limit.
+        most: Highest limit.
 
     Attributes:
         failures: Failed starts since the last success; concurrent failures count once.
@@ -85,16 +85,16 @@ class Starts:
         self._retry_at = -math.inf
 
     def allowed(self, starting: int, now: float) -> int:
-        """Return how many more servers may be started.
+        """Return how many more servers may be started now.
 
         Args:
-            starting: The number of servers being started.
-            now: Seconds of any monotonic clock.
+            starting: Number of servers that are being started.
+            now: Time in seconds, of any monotonic clock.
         """
         return 0 if now < self._retry_at else max(self._window.size - starting, 0)
 
     def succeeded(self, took_s: float, now: float) -> None:
-        """Note a start that succeeded."""
+        """Record a successful start."""
         self.failures = 0
         self._quickest_s = min(took_s, self._quickest_s or took_s)
         if took_s > SLOW_START * self._quickest_s:  # the engine is overloaded
@@ -103,7 +103,7 @@ class Starts:
             self._window.widen()
 
     def failed(self, now: float) -> None:
-        """Note a start that failed, and wait before the next, twice as long each time."""
+        """Record a failed start; the wait before the next start doubles each time."""
         self._window.narrow(now)
         if now >= self._retry_at:
             self.failures += 1
@@ -115,11 +115,11 @@ class Load:
     """The state of a pool, and the demand.
 
     Attributes:
-        leased: Leased sessions.
-        waiting: Sessions that clients wait for.
-        servers: Ready servers.
-        slots: Sessions that the ready servers hold together, leased ones included.
-        starting: Servers being started.
+        leased: Number of leased sessions.
+        waiting: Number of sessions that clients wait for.
+        servers: Number of ready servers.
+        slots: Number of sessions that the ready servers can hold, leased ones included.
+        starting: Number of servers that are being started.
     """
 
     leased: int
@@ -133,16 +133,16 @@ class Load:
 class Scaler:
     """Decides how many servers a pool should have.
 
-    Scales up at once, since a trainer waits. Scales down slowly, by a share of the servers that
-    were idle for a while, since demand often returns.
+    The scaler adds servers at once, since a trainer waits. It removes servers slowly, a share of
+    those that were idle for a while, since demand often returns.
 
     Args:
-        lowest: The fewest servers.
-        highest: The most servers.
-        spare: Sessions to keep free.
-        sessions_per_server: Sessions of a server while no server has reported its number.
+        lowest: Minimum number of servers.
+        highest: Maximum number of servers.
+        spare: Number of sessions to keep free.
+        sessions_per_server: Sessions of a server, until a server has reported its number.
         idle_s: Seconds for which a server must be unneeded before it is ended.
-        factor: The share of the unneeded servers that is kept each time.
+        factor: Share of the unneeded servers that is kept each time.
     """
 
     lowest: int
@@ -153,14 +153,14 @@ class Scaler:
     idle_s: float = 60.0
     factor: float = 0.5
     _since: float | None = field(default=None, init=False)  # when some servers became unneeded
-    _needed: int = field(default=0, init=False)  # the most servers needed since then
+    _needed: int = field(default=0, init=False)  # the most servers that were needed since then
 
     def wanted(self, load: Load, now: float) -> int:
-        """Return how many servers there should be, including those that start.
+        """Return how many servers there should be, including those being started.
 
         Args:
             load: The state of the pool.
-            now: Seconds of any monotonic clock.
+            now: Time in seconds, of any monotonic clock.
         """
         sessions = load.leased + load.waiting + self.spare
         is_known = load.servers and load.slots
@@ -175,7 +175,7 @@ class Scaler:
         self._needed = max(self._needed, needed)
         if now - self._since < self.idle_s:
             return there
-        # The next share is ended after the same time again.
+        # The next share is ended after another `idle_s`.
         surplus = there - self._needed
         self._since, kept = now, int(surplus * self.factor)
         wanted, self._needed = self._needed + kept, needed

@@ -1,12 +1,12 @@
-"""`EnvPool`: sessions on a number of servers that follows the demand.
+"""`EnvPool`: sessions on a number of servers that follows demand.
 
     pool = EnvPool(LocalDockerProvider("coding-env:latest"), client=CodingEnv, max_servers=16)
     with pool:
         with pool.lease() as env:
             env.reset()
 
-A pool runs on the event loop that the synchronous clients share, so that any thread and any event
-loop may use it. It monitors the servers, replaces failed ones, and starts and ends servers as
+A pool runs on the event loop that the synchronous clients share, so any thread and any event loop
+can use it. It monitors the servers, replaces failed servers, and starts and ends servers as
 `openenv.pool.control` decides.
 """
 
@@ -69,8 +69,8 @@ Progress = Callable[[int, int], object]
 
 TICK_S = 0.25
 SECOND_LOOK_S = 0.1
-FAILED_CHECKS = 3  # failed checks in a row after which a silent server is given up
-HOPELESS = 3  # failed starts in a row after which, without any server, waiting clients are told
+FAILED_CHECKS = 3  # after this many failed checks in a row, a silent server is given up
+HOPELESS = 3  # after this many failed starts in a row, and no server, clients get an error
 OPENED_AT_ONCE = 64
 
 
@@ -79,16 +79,16 @@ class PoolStats:
     """The state of a pool.
 
     Attributes:
-        servers: Ready servers.
-        starting: Servers being started.
-        resting: Servers that get no new session, and end with their last one.
-        slots: Sessions that the ready servers hold together.
-        leased: Leased sessions.
-        waiting: Sessions that clients wait for.
-        started: Servers started so far.
-        lost: Servers that failed so far.
-        failed_starts: Starts that failed so far.
-        leases: Sessions leased so far.
+        servers: Number of ready servers.
+        starting: Number of servers that are being started.
+        resting: Number of servers that get no new session, and end with their last one.
+        slots: Number of sessions that the ready servers can hold.
+        leased: Number of leased sessions.
+        waiting: Number of sessions that clients wait for.
+        started: Number of servers started so far.
+        lost: Number of servers that failed so far.
+        failed_starts: Number of starts that failed so far.
+        leases: Number of sessions leased so far.
     """
 
     servers: int
@@ -104,7 +104,7 @@ class PoolStats:
 
 
 class _PoolLease(Launch):
-    """A session on a server of a pool, from the first use of a client until the close."""
+    """A session on a server of a pool, from a client's first use until its close."""
 
     def __init__(self, pool: _PoolController, wait_s: float, lease_s: float | None) -> None:
         self._pool = pool
@@ -116,7 +116,7 @@ class _PoolLease(Launch):
         self.granted: asyncio.Future[None] | None = None  # while the lease waits for a server
         self.member: Member | None = None
         self.latest: Member | None = None  # `member`, kept after the lease was returned
-        self.ended: str | None = None  # why the lease ended before it was returned
+        self.ended: str | None = None  # why the lease ended early, before the client returned it
 
     @property
     def is_running(self) -> bool:
@@ -128,7 +128,7 @@ class _PoolLease(Launch):
         return None if self.member is None else self.member.server.url
 
     async def start(self) -> bool:
-        """Get a session; replace a lost session, so that `reset` can start over."""
+        """Get a session, or replace a lost session, so that `reset` can start over."""
         if self.is_running:
             return False
         await _on_pool_loop(self._pool.acquire(self), lambda: self._pool.release_all([self]))
@@ -152,17 +152,17 @@ class _PoolLease(Launch):
         if self.ended is not None:
             return self.ended
         if self.member is not None and self.member.gone is None:
-            self._pool.suspect(self.member)  # its connection broke: check sooner
+            self._pool.suspect(self.member)  # the connection broke: check sooner
         exited = self.exited()
         return None if exited is None else str(exited)
 
     def locate(self, error: Any) -> None:
-        """Add nothing: the logs of the pool's servers are unknown here."""
+        """Do nothing: the logs of the pool's servers are not known here."""
 
     # ------------------------------------------------------------------ on the pool's loop
 
     def begin(self, member: Member) -> None:
-        """Take a session of a server."""
+        """Take a session on a server."""
         self.member = self.latest = member
         self.ended = None
         member.leases.add(self)
@@ -171,7 +171,7 @@ class _PoolLease(Launch):
             self._expiry = asyncio.get_running_loop().call_later(self._lease_s, self._expire)
 
     def end(self) -> Member | None:
-        """Give the session back, and return the server, or None without a session."""
+        """Give up the session, and return its server; None if there is no session."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -187,7 +187,7 @@ class _PoolLease(Launch):
 
 
 def _cutter(client: EnvClient[Any, Any, Any]) -> Callable[[str], None]:
-    """Return a function that ends a client's episode from any thread, with a weak reference."""
+    """Return a function that ends a client's episode from any thread, by a weak reference."""
     reference = weakref.ref(client)
 
     def cut(why: str) -> None:
@@ -208,7 +208,7 @@ _kept: set[asyncio.Task[Any]] = set()
 
 
 def _keep(task: asyncio.Task[T]) -> asyncio.Task[T]:
-    """Keep a strong reference to a task without an awaiter."""
+    """Keep a strong reference to a task that nothing awaits."""
     _kept.add(task)
     task.add_done_callback(_kept.discard)
     return task
@@ -217,7 +217,7 @@ def _keep(task: asyncio.Task[T]) -> asyncio.Task[T]:
 async def _all_unless(
     watch: Coroutine[Any, Any, None], works: Iterable[Coroutine[Any, Any, None]]
 ) -> None:
-    """Run all of `works`; cancel all when any, or the endless `watch`, fails."""
+    """Run all of `works`. If any of them, or the endless `watch`, fails, cancel all."""
     tasks = [asyncio.ensure_future(work) for work in works]
     watching = asyncio.ensure_future(watch)
     waiting = set(tasks)
@@ -247,7 +247,7 @@ async def _on_pool_loop(
 
 
 class _MemberEndpoint:
-    """A server of a pool, for some environments of a `VectorEnv`."""
+    """A server of a pool, as an endpoint of some environments of a `VectorEnv`."""
 
     def __init__(self, provider: _PoolEndpoints, member: Member, leases: list[_PoolLease]) -> None:
         self._provider = provider
@@ -295,7 +295,7 @@ class _MemberEndpoint:
 
 
 class _PoolEndpoints:
-    """The servers of a pool, for the environments of a `VectorEnv`."""
+    """The endpoints that a pool provides to the environments of a `VectorEnv`."""
 
     def __init__(
         self, pool: _PoolController, plain: Any, options: WebSocketOptions, wait_s: float
@@ -328,7 +328,7 @@ def _leased(member: Member) -> int:
 
 @dataclass(eq=False)
 class _PoolController:
-    """The leases and servers of an `EnvPool`, on the shared loop; see `EnvPool` for the options."""
+    """The leases and servers of an `EnvPool`, on the shared event loop; options as in `EnvPool`."""
 
     sources: Sequence[Source]
     scaler: Scaler
@@ -346,8 +346,8 @@ class _PoolController:
     lost: int = 0
     failed_starts: int = 0
     leases: int = 0
-    _error: BaseException | None = None  # of the last failed start
-    _is_misused: bool = False  # no start can succeed, since an option is unknown
+    _error: BaseException | None = None  # the error of the last failed start
+    _is_misused: bool = False  # whether no start can succeed, since an option is unknown
     _control: asyncio.Task[None] | None = None
     _threads: concurrent.futures.ThreadPoolExecutor | None = None
 
@@ -357,7 +357,7 @@ class _PoolController:
         self._at_most = self.scaler.highest + len(self._urls)
         self._waiting: deque[_PoolLease] = deque()
         self._starting: set[asyncio.Task[None]] = set()
-        self._joining: set[asyncio.Task[None]] = set()  # of servers that were given by address
+        self._joining: set[asyncio.Task[None]] = set()  # adds servers that were given by address
         self._ending: set[asyncio.Task[None]] = set()
         self._failed_ends: list[ProviderError] = []
         self._checks: dict[Member, asyncio.Task[None]] = {}
@@ -367,7 +367,7 @@ class _PoolController:
     # ------------------------------------------------------------------ life cycle
 
     async def open(self, progress: Progress | None) -> None:
-        """Wait until the lowest number of servers is ready.
+        """Wait until the minimum number of servers is ready.
 
         Raises:
             ProviderError: The servers could not be started; nothing is left running.
@@ -397,7 +397,7 @@ class _PoolController:
             await asyncio.wait_for(self._changed.wait(), TICK_S)
 
     async def close(self) -> None:
-        """End every server that the pool has started; a pool that was not used stays usable."""
+        """End every server that the pool has started; a pool that was never used stays usable."""
         if self._control is None:
             return
         self.is_closed = True
@@ -440,7 +440,7 @@ class _PoolController:
         """Wait for a session; first come, first served.
 
         Raises:
-            ProviderTimeout: No session was free in time.
+            ProviderTimeout: No session became free within the lease's `wait_s` seconds.
             ProviderError: No session will become free.
         """
         if self.is_closed:
@@ -473,11 +473,11 @@ class _PoolController:
         )
 
     async def acquire_all(self, leases: Sequence[_PoolLease]) -> None:
-        """Wait for several sessions, and take all or none.
+        """Wait for several sessions; take all of them or none.
 
         Raises:
-            ProviderTimeout: Not all were free in time.
-            ProviderError: They will never all be free.
+            ProviderTimeout: Not all sessions became free in time.
+            ProviderError: The pool can never hold all of them at once.
         """
         try:
             await _all_unless(self.watch_for(len(leases)), map(self.acquire, leases))
@@ -486,7 +486,7 @@ class _PoolController:
             raise
 
     async def release_all(self, leases: Sequence[_PoolLease]) -> None:
-        """Return sessions; leases without a session are ignored."""
+        """Return sessions. Leases without a session are ignored."""
         for lease in leases:
             self.take_back(lease)
 
@@ -494,7 +494,7 @@ class _PoolController:
         """Raise an error once `n` sessions can never be leased together.
 
         Raises:
-            ProviderError: The pool has all its servers, and they hold fewer sessions.
+            ProviderError: The pool has all its servers, and they hold fewer than `n` sessions.
         """
         while True:
             now = self.stats()
@@ -507,7 +507,7 @@ class _PoolController:
             await asyncio.sleep(TICK_S)
 
     def take_back(self, lease: _PoolLease) -> None:
-        """Give a returned session to the next waiting lease."""
+        """End a lease, and give its session to the next waiting lease."""
         member = lease.end()
         if member is None:
             return
@@ -516,7 +516,7 @@ class _PoolController:
         self._changed.set()
 
     def _serve(self) -> None:
-        """Give free sessions to the waiting leases, in order."""
+        """Give free sessions to the waiting leases, in the order of requests."""
         while self._waiting:
             free = [one for one in self.members if one.room]
             if not free:
@@ -540,7 +540,7 @@ class _PoolController:
         while True:
             try:
                 self._look()
-            except Exception:  # without this loop, clients would wait for ever
+            except Exception:  # without this loop, clients would wait forever
                 logger.exception("the pool could not check and scale its servers just now")
             await self._next_change()
 
@@ -575,13 +575,13 @@ class _PoolController:
         for _ in range(min(wanted - there, self._starts.allowed(len(self._starting), now))):
             number = self._next_source()
             self._begin(self._start(self.providers[number], number), self._starting)
-        # Those with the fewest leases get no new one, and end with their last.
+        # Servers with the fewest leases get no new ones, and end with their last lease.
         for member in sorted(own, key=_leased)[: max(there - wanted, 0)]:
             member.is_resting = True
             self._end_if_unused(member)
 
     def _recall(self, count: int) -> int:
-        """Let up to `count` resting servers take sessions again; return how many did."""
+        """Let up to `count` resting servers take sessions again; return how many there were."""
         resting = [one for one in self.members if one.is_resting and not one.is_spent]
         recalled = sorted(resting, key=_leased, reverse=True)[:count]
         for member in recalled:
@@ -629,13 +629,13 @@ class _PoolController:
         self._join(member)
 
     async def _met(self, server: Server, source: int) -> Member:
-        """Ask a server for the capacity, and return the server as a member."""
+        """Ask a server for its capacity, and return the server as a member."""
         told, version = await capacity_of(server, self.ready_timeout_s)
         limits = [one for one in (told, self.sessions_per_server) if one is not None]
         return Member(server, min(limits, default=1), source, version)
 
     async def _join_given(self, url: str, number: int) -> None:
-        """Add a server that was given by address, after the first answer."""
+        """Add a server that was given by its address, once it answers."""
         server, failures = GivenServer(url, self.api_key), 0
         while True:
             try:
@@ -649,7 +649,7 @@ class _PoolController:
         self._join(member)
 
     def _join(self, member: Member) -> None:
-        # From here on it is a server: no longer count it as one that starts.
+        # The server has started, so stop counting it as starting.
         self._starting.discard(cast("asyncio.Task[None]", asyncio.current_task()))
         member.check_at = time.monotonic() + self.check_every_s
         self.members.append(member)
@@ -659,7 +659,7 @@ class _PoolController:
     # ------------------------------------------------------------------ checks
 
     def suspect(self, member: Member) -> None:
-        """Check a server now, since a connection broke. From any thread."""
+        """Check a server now, because a connection broke. Callable from any thread."""
 
         def now() -> None:
             member.check_at = 0.0
@@ -669,7 +669,7 @@ class _PoolController:
             background.background_loop().call_soon_threadsafe(now)
 
     async def is_lost(self, member: Member) -> bool:
-        """Check a server that a client could not reach; return whether the server is lost."""
+        """Check a server that a client could not reach, and return whether the server is lost."""
         for _ in range(FAILED_CHECKS):
             if member.gone is None:
                 await self._check(member)
@@ -702,7 +702,7 @@ class _PoolController:
             self._lose(member, f"it does not answer at {member.server.url}/health")
 
     def _lose(self, member: Member, why: str, *, is_failure: bool = True) -> None:
-        """Give up a server and cut the leases."""
+        """Give up a server, and end its leases."""
         if member not in self.members:
             return
         member.gone = why
@@ -711,15 +711,15 @@ class _PoolController:
             self.lost += 1
             told = "%s of the pool is lost, with %d sessions: %s"
             logger.warning(told, member.server.name, _leased(member), why)
-        for lease in list(member.leases):  # a connection to it may not break for a minute
+        for lease in list(member.leases):  # a connection to the server may take a minute to break
             lease.cut(f"{member.server.name} is gone: {why}")
         self._begin(self._stop(member.server), self._ending)
-        if member.source < 0 and not self.is_closed:  # it may come back
+        if member.source < 0 and not self.is_closed:  # the server may come back
             self._begin(self._join_given(member.server.url, member.source), self._joining)
         self._changed.set()
 
     def _end_if_unused(self, member: Member) -> None:
-        """End a resting server without leases."""
+        """End a resting server that has no leases."""
         if member.is_resting and not member.leases and member in self.members:
             self.members.remove(member)
             member.gone = "the pool had no more use for it"
@@ -748,44 +748,44 @@ class _PoolController:
 
 
 class EnvPool(Generic[C]):
-    """Sessions on many servers of any provider, which are started and ended with demand.
+    """Sessions on many servers of any provider, which start and end with demand.
 
         provider = LocalDockerProvider("coding-env:latest")
         async with EnvPool(provider, client=CodingEnv, min_servers=4, max_servers=64) as pool:
             envs = await pool.lease_many(512)
             ...
 
-    A lease is a client. It gets a session on first use, in the order of requests, and returns the
-    session when it is closed. If the server is lost, the client raises `SessionLost`, and its
-    `reset` starts over on another server.
+    A lease is a client. A client gets its session on first use, in the order of requests, and
+    returns the session when it is closed. If its server is lost, the client raises `SessionLost`,
+    and its `reset` starts over on another server.
 
     Args:
-        sources: A provider, the address of a server that runs elsewhere, or several of either.
+        sources: A provider, the address of a server that runs elsewhere, or a sequence of either.
         client: The client class.
-        image: The image for the provider, if the provider was made without one.
+        image: The image for the provider, if the provider was created without one.
         launch_options: Options of `ServerProvider.launch`, such as ``env_vars``.
-        min_servers: The fewest ready servers.
-        max_servers: The most servers; by default `min_servers`, and at least one. Given addresses
-            do not count.
-        sessions_per_server: The most sessions of a server; by default the number that the server
-            reports, which is 1 for protocol version 0.
+        min_servers: Minimum number of ready servers.
+        max_servers: Maximum number of servers; by default `min_servers`, and at least one. Servers
+            given by address do not count.
+        sessions_per_server: Maximum number of sessions on a server. By default the number that the
+            server reports, which is 1 for protocol version 0.
         leases_per_server: Replace a server after this many leases; 1 gives each lease a fresh
-            server. None replaces none.
-        spare: Sessions to keep free.
-        placement: ``spread`` new sessions over the servers, or ``pack`` few of them full.
+            server. None never replaces a server.
+        spare: Number of sessions to keep free.
+        placement: ``spread`` new sessions over the servers, or ``pack`` few servers full.
         lease_s: End a lease after this many seconds; None for no limit.
-        wait_s: Seconds to wait for a session; by default OPENENV_QUEUE_TIMEOUT_S, else 150.
+        wait_s: Maximum seconds to wait for a session; by default OPENENV_QUEUE_TIMEOUT_S, else 150.
         check_every_s: Seconds between two checks of a server.
-        ready_timeout_s: Seconds that a server may take to get ready.
-        latency_s: Give a server fewer sessions if it takes longer to answer ``/health``.
+        ready_timeout_s: Maximum seconds for a server to get ready.
+        latency_s: Give a server fewer sessions if ``/health`` takes longer than this many seconds.
         idle_s: End unneeded servers after this many seconds, half of them each time.
-        progress: True for a progress bar; or a function that is called with the number of ready
-            servers, and of wanted ones.
-        api_key: The key of given servers; by default that of OPENENV_API_KEY.
+        progress: True for a progress bar, or a function that is called with the number of ready
+            servers and the number of wanted servers.
+        api_key: Key of the servers given by address; by default OPENENV_API_KEY.
         **client_options: Options of each client, such as `message_timeout_s`.
 
     Raises:
-        ValueError: A number is invalid, or there is no source.
+        ValueError: A number or the placement is invalid, or there is no source.
 
     Example:
         >>> from echo_env import EchoAction, EchoEnv
@@ -885,7 +885,7 @@ class EnvPool(Generic[C]):
         """End all leases and every server that the pool has started. Idempotent.
 
         Raises:
-            ProviderError: A server could not be ended; the others are.
+            ProviderError: A server could not be ended; all others were.
         """
         return cast("Pending[None]", self._answer(self._close()))
 
@@ -923,14 +923,14 @@ class EnvPool(Generic[C]):
     # ------------------------------------------------------------------ leases
 
     def lease(self, *, lease_s: float | None = None, wait_s: float | None = None) -> C:
-        """Return a client that has a session from the first use until `close`.
+        """Return a client that has a session from its first use until `close`.
 
         Args:
             lease_s: End the lease after this many seconds; by default the pool's.
-            wait_s: Seconds to wait for a session; by default the pool's.
+            wait_s: Maximum seconds to wait for a session; by default the pool's.
 
         Its first call raises:
-            ProviderTimeout: No session was free in time.
+            ProviderTimeout: No session became free within `wait_s` seconds.
             ProviderError: There is no server, and none can be started.
         """
         place = _PoolLease(
@@ -951,17 +951,18 @@ class EnvPool(Generic[C]):
         wait_s: float | None = None,
         progress: Progress | bool | None = None,
     ) -> Pending[list[C]]:
-        """Return `n` connected clients, or raise and keep none.
+        """Return `n` connected clients; if that fails, raise and keep none.
 
         Args:
             n: The number of clients.
             lease_s: End each lease after this many seconds; by default the pool's.
-            wait_s: Seconds to wait for all sessions; by default the pool's.
-            progress: True for a progress bar; or a function that is called with the number of
-                clients so far, and of all. By default a bar if the pool shows one.
+            wait_s: Maximum seconds to wait for the sessions; by default the pool's.
+            progress: True for a progress bar, or a function that is called with the number of
+                clients so far and the number of all clients. By default a bar if the pool shows
+                one.
 
         Raises:
-            ProviderTimeout: Not all sessions were free in time.
+            ProviderTimeout: Not all sessions became free in time.
             ProviderError: There is no server, and none can be started.
         """
         return cast(
@@ -997,12 +998,12 @@ class EnvPool(Generic[C]):
     ) -> VectorEnv:
         """Return environments that are stepped together, on as many servers as necessary.
 
-        They have sessions from the first reset until the close. If a server is lost, calls of its
-        environments raise an error, and their next reset gets other sessions.
+        The environments have sessions from the first reset until the close. If a server is lost,
+        calls of its environments raise an error, and their next reset gets other sessions.
 
         Args:
             num_envs: The number of environments.
-            wait_s: Seconds to wait for sessions; by default the pool's.
+            wait_s: Maximum seconds to wait for sessions; by default the pool's.
             **options: Options of `VectorEnv`, such as `autoreset_mode`.
         """
         options.setdefault("client", self._client)
@@ -1073,7 +1074,7 @@ _PLACEMENTS = {"spread": spread, "pack": pack}
 
 
 def _drop(lease: _PoolLease) -> None:
-    """Return the session of a client that was garbage-collected, from any thread."""
+    """Return the session of a client that was garbage-collected. Callable from any thread."""
     if lease.member is not None and lease._process == os.getpid():
         with contextlib.suppress(RuntimeError):  # the program is about to end
             background.background_loop().call_soon_threadsafe(lease._pool.take_back, lease)
@@ -1081,7 +1082,7 @@ def _drop(lease: _PoolLease) -> None:
 
 @contextlib.contextmanager
 def _progress_of(progress: Progress | bool, what: str) -> Any:
-    """Yield the function to call with the progress, or None."""
+    """Yield the function that is called with the progress, or None."""
     if progress is not True:
         yield progress or None
         return

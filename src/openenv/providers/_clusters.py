@@ -1,8 +1,7 @@
 """A client of a Kubernetes cluster's API server; objects are dictionaries.
 
-Kubernetes' client for Python finds the cluster, authenticates, and holds the connections. Its
-classes of objects differ between versions and are not used; the API server itself refuses unknown
-fields.
+Kubernetes' Python client finds the cluster, authenticates, and holds the connections. Its object
+classes differ between versions and are not used; the API server itself refuses unknown fields.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from openenv._internal.timing import backoff_s
 from openenv.errors import ProviderError
 from openenv.providers.servers import Executed
 
-CONNECTIONS = 64  # to one API server
+CONNECTIONS = 64  # per API server
 SILENCE_S = 30.0
 # A request to an unreachable API server fails within 15 s, retries included. Until the first answer
 # the time-outs are short.
@@ -57,7 +56,7 @@ class ClusterError(ProviderError):
     """The API server refused a request, or does not answer.
 
     Attributes:
-        status: The HTTP status; 0 without an answer.
+        status: The HTTP status; 0 if there was no answer.
         reason: Kubernetes' reason, such as ``Forbidden``.
     """
 
@@ -92,12 +91,12 @@ class Cluster:
     """A client of a cluster's API server. Any thread may call the methods.
 
     Args:
-        kubeconfig: The file with the cluster's address and the credentials. By default that of
-            KUBECONFIG, the settings of a program in a cluster, or ``~/.kube/config``.
+        kubeconfig: File with the cluster's address and the credentials. By default that of
+            KUBECONFIG, the in-cluster settings of a pod, or ``~/.kube/config``.
         context: A context of the kubeconfig; None for the current context.
 
     Attributes:
-        is_around: Whether this program runs in the cluster.
+        is_around: Whether this program runs inside the cluster.
 
     Raises:
         MissingPackage: Kubernetes' client is not installed.
@@ -118,19 +117,19 @@ class Cluster:
             why = str(error).rstrip(".")
             raise ProviderError(redact(f"no cluster is configured: {why}; {HOW}")) from None
         self._configuration.connection_pool_maxsize = CONNECTIONS
-        # Kubernetes' client would use the variables' proxy even for a cluster of this machine.
+        # Kubernetes' client would use the proxy of the environment even for a local cluster.
         proxy = self._configuration.proxy
         if is_from_environment(proxy) and proxy_for(self._configuration.host) is None:
             self._configuration.proxy = None
         self._has_answered = False
         self._client = kubernetes.client.ApiClient(self._configuration)
         self._pool = self._client.rest_client.pool_manager
-        weakref.finalize(self, _close, self._pool)  # the client does not close them
+        weakref.finalize(self, _close, self._pool)  # the client does not close its connections
 
     # ------------------------------------------------------------------ objects
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest:
-        """Create an object. If a retry finds the object, the first attempt created it.
+        """Create an object. If a retry finds that it exists, the first attempt has created it.
 
         Raises:
             ClusterError: The API server refuses the object.
@@ -144,7 +143,7 @@ class Cluster:
             return self.get(kind, namespace, name)
 
     def apply(self, manifest: Mapping[str, Any], *, dry_run: bool = False) -> Manifest:
-        """Create or change an object by a server-side apply.
+        """Create or change an object with a server-side apply.
 
         Args:
             manifest: The object.
@@ -162,7 +161,7 @@ class Cluster:
         )
 
     def merge(self, kind: str, namespace: str, name: str, change: Mapping[str, Any]) -> Manifest:
-        """Change a part of an object."""
+        """Change a part of an object with a merge patch."""
         body = json.dumps(change).encode()
         path = _path(kind, namespace, name)
         return self._asked(
@@ -174,7 +173,7 @@ class Cluster:
         return self._asked("GET", _path(kind, namespace, name))
 
     def find(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """Return an object; None if there is none."""
+        """Return an object; None if it does not exist."""
         try:
             return self.get(kind, namespace, name)
         except ClusterError as error:
@@ -185,7 +184,7 @@ class Cluster:
     def list(
         self, kind: str, namespace: str, *, labels: str = "", fields: str = ""
     ) -> list[Manifest]:
-        """Return the objects that match Kubernetes' selectors for labels and fields."""
+        """Return the objects that match selectors for labels and fields."""
         query = {"labelSelector": labels, "fieldSelector": fields}
         found = self._asked("GET", _path(kind, namespace), {k: v for k, v in query.items() if v})
         return list(found.get("items") or ())
@@ -202,7 +201,7 @@ class Cluster:
     # ------------------------------------------------------------------ pods
 
     def logs(self, namespace: str, name: str, container: str, lines: int | None = None) -> str:
-        """Return a container's output."""
+        """Return a container's output, or its last `lines` lines."""
         query = {"container": container, **({"tailLines": str(lines)} if lines else {})}
         data = self._answer("GET", _path("Pod", namespace, name) + "/log", query)
         return redact(data.decode(errors="replace"))
@@ -218,7 +217,7 @@ class Cluster:
         """Run a command in a container, and wait for the end.
 
         Raises:
-            ProviderError: The command could not be run, or took longer.
+            ProviderError: The command could not be run, or took longer than `timeout_s` seconds.
         """
         query = [("container", container), ("stdout", "true"), ("stderr", "true")]
         path = _path("Pod", namespace, name) + "/exec?"
@@ -238,7 +237,7 @@ class Cluster:
                 socket.sock.shutdown()  # `close` does not, if the other end has closed
         except ProviderError:
             raise
-        except Exception as error:  # of WebSockets: many classes without a common base
+        except Exception as error:  # WebSocket errors: many classes without a common base
             raise ProviderError(redact(f"{command[0]} could not be run: {error}")) from None
         return Executed(
             _exit_code(command[0], status),
@@ -299,7 +298,7 @@ class Cluster:
         body: bytes | None = None,
         kind: str = "application/json",
     ) -> bytes:
-        """Send a request, and return the body of the answer; retry while the server is busy."""
+        """Send a request and return the response's body; retry while the server is busy."""
         url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
         began = time.monotonic()
         for left in reversed(range(TRIES)):
@@ -316,8 +315,8 @@ class Cluster:
             if 200 <= status < 300:
                 return data
             reason, words = _words(status, data)
-            may_pass = status in BUSY or (method == "POST" and reason == "Conflict")  # of a quota
-            if status == 500:  # which some versions also answer to invalid requests
+            may_pass = status in BUSY or (method == "POST" and reason == "Conflict")  # quota
+            if status == 500:  # some versions also send this for invalid requests
                 may_pass = "timed out" in words or "leader changed" in words
             if left and may_pass:
                 time.sleep(min(wait or pause, 10.0))
@@ -352,7 +351,7 @@ class Cluster:
 
 
 class _Twice(Exception):
-    """A retry to create an object found the object."""
+    """Raised if a retry to create an object finds the object."""
 
 
 def _close(pool: Any) -> None:

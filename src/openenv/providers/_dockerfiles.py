@@ -1,4 +1,4 @@
-"""Dockerfiles that hosted sandboxes are built from, by the names of their images."""
+"""Dockerfiles that hosted sandboxes are built from, by image name."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SCHEME = "dockerfile:"
 
 @dataclass(frozen=True)
 class RegisteredDockerfile:
-    """A Dockerfile that was registered.
+    """A registered Dockerfile.
 
     Attributes:
         path: The path of the file.
         context: The build context.
-        text: The text without mounts.
-        command: The image's command, for a shell; None if the Dockerfile names none.
-        folder: The image's ``WORKDIR``, for a shell; None if the Dockerfile names none.
+        text: The content without ``--mount`` flags.
+        command: The image's command, for a shell; None if the Dockerfile has none.
+        folder: The image's ``WORKDIR``, for a shell; None if the Dockerfile has none.
     """
 
     path: Path
@@ -43,15 +43,15 @@ class DockerfileProvider(HostedProvider):
 
     @classmethod
     def image_from_dockerfile(cls, dockerfile_path: str, context_dir: str | None = None) -> str:
-        """Register a Dockerfile, which is read now, and return the name of its image.
+        """Read and register a Dockerfile, and return the name of its image.
 
         Args:
-            dockerfile_path: The Dockerfile.
+            dockerfile_path: The path of the Dockerfile.
             context_dir: The build context; by default the Dockerfile's directory.
 
         Raises:
             FileNotFoundError: The file or the directory does not exist.
-            ValueError: The file is not a Dockerfile.
+            ValueError: The file is not a valid Dockerfile.
         """
         return register(dockerfile_path, context_dir)
 
@@ -92,7 +92,7 @@ def parse(text: str, path: Path, context: Path) -> RegisteredDockerfile:
     """Parse a Dockerfile.
 
     Raises:
-        ValueError: The Dockerfile builds no image.
+        ValueError: The Dockerfile has no valid FROM.
     """
     dockerfile = ParsedDockerfile(text, str(path))
     if not dockerfile.stages:
@@ -113,7 +113,7 @@ def parse(text: str, path: Path, context: Path) -> RegisteredDockerfile:
             words = shlex.split(one.text) if one.text[:1] in "'\"" else [one.text]
             joined = posixpath.join(folder or "/", words[0] if words else ".")
             folder = posixpath.normpath(joined)
-    if isinstance(entrypoint, str):  # a shell's, which takes no arguments
+    if isinstance(entrypoint, str):  # shell form, which takes no arguments
         command = entrypoint
     elif entrypoint is not None:
         after = ["/bin/sh", "-c", command] if isinstance(command, str) else command or []
@@ -128,7 +128,7 @@ def parse(text: str, path: Path, context: Path) -> RegisteredDockerfile:
 
 
 def _form(value: str) -> str | list[str] | None:
-    """Return what CMD or ENTRYPOINT names: a list of words, or a text for a shell."""
+    """Parse CMD or ENTRYPOINT: a list of words, or a text for a shell; None if empty."""
     try:
         words = json.loads(value)
     except ValueError:
@@ -139,7 +139,7 @@ def _form(value: str) -> str | list[str] | None:
 
 
 def _quoted(folder: str) -> str:
-    """Quote a directory for a shell that replaces the image's variables."""
+    """Quote a directory for a shell that expands the image's variables."""
     if "$" not in folder:
         return shlex.quote(folder)
     return '"' + re.sub(r'(["\\`])', r"\\\1", folder) + '"'

@@ -1,6 +1,6 @@
 """Base classes of providers for hosted sandboxes.
 
-A service provides a sandbox: a remote machine, with an address that leads to one of its ports. A
+A service provides a sandbox: a remote machine, with a URL that leads to one of its ports. A shell
 command starts the server in the sandbox; files there hold the log, the process id and the exit
 code.
 """
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 class SandboxGone(ProviderError):
-    """The service does not have the sandbox, or no longer."""
+    """The service does not have the sandbox, or no longer has it."""
 
 
 class UnknownOption(TypeError, ValueError):
@@ -68,11 +68,11 @@ class UnknownOption(TypeError, ValueError):
 
 
 class ServiceBusy(ProviderError):
-    """The service failed for now: too many requests, or a fault of the service.
+    """The service failed temporarily: too many requests, or a fault of the service.
 
     Args:
         message: The service's message.
-        nothing_was_done: Whether the service did nothing, so that a retry cannot do it twice.
+        nothing_was_done: Whether the service did nothing, so that a retry is safe.
     """
 
     def __init__(self, message: str, nothing_was_done: bool) -> None:
@@ -87,9 +87,9 @@ def retried(
 
     Args:
         work: Sends the request.
-        is_repeatable: Whether the request is idempotent, so that faults of the service are retried
-            too.
-        until: When to give up, by `time.monotonic`.
+        is_repeatable: Whether the request is idempotent, so that it is also retried after faults of
+            the service.
+        until: Time at which to give up, as of `time.monotonic`.
         tries: Maximum number of attempts if `until` is None.
     """
     for asked in itertools.count(1):
@@ -108,9 +108,9 @@ def service_error(words: str, status: int | None, denied: str) -> ProviderError:
     """Return the error for a service's answer.
 
     Args:
-        words: The message, which may hold secrets.
+        words: The error message, which may contain secrets.
         status: The HTTP status.
-        denied: What to add to the message if the credentials were refused (401).
+        denied: Text to add to the message if the credentials were refused (401).
     """
     words = redact(words)
     if status in (404, 410):
@@ -123,20 +123,20 @@ def service_error(words: str, status: int | None, denied: str) -> ProviderError:
 
 
 def clean_up(delete: Callable[[], object], left: str) -> None:
-    """Delete a sandbox after a failure; log `left` if the service does not."""
+    """Delete a sandbox after a failure; log `left` if the deletion fails."""
     try:
         retried(delete, is_repeatable=True)
     except ProviderError as error:
         logger.warning("%s: %s", left, error)
 
 
-# ---------------------------------------------------------------------- what a service implements
+# ---------------------------------------------------------------------- implemented per service
 
 
 class HostedSandbox(ABC):
     """A sandbox of a service.
 
-    Errors are `ProviderError`, `SandboxGone` or `ServiceBusy`, without secrets.
+    Methods raise `ProviderError`, `SandboxGone` or `ServiceBusy`, without secrets.
 
     Attributes:
         name: The service's name for the sandbox.
@@ -160,7 +160,7 @@ class HostedSandbox(ABC):
 
     @abstractmethod
     def why_ended(self) -> str | None:
-        """Return why the sandbox has ended; None if it has not, or nobody can tell."""
+        """Return why the sandbox has ended; None if it has not ended, or this is unknown."""
 
     @abstractmethod
     def delete(self) -> None:
@@ -214,7 +214,7 @@ def start_server(sandbox: HostedSandbox, command: str, key: str | None) -> None:
     if key is not None:
         sandbox.write(sandbox.path("key"), key_file(key).encode())
         told = f'export OPENENV_API_KEY_FILE="{d}/{FILES}.key"\n'
-    # In a shell of its own, so that `exit` and `exec` in the command leave the last line alone.
+    # In its own shell, so that `exit` and `exec` in the command do not skip the last line.
     script = f'd="{d}"\n{told}sh -c {shlex.quote(command)}\necho $? >"$d/{FILES}.exit"\n'
     sandbox.write(sandbox.path("sh"), script.encode())
     done = sandbox.run(_START.format(files=f'"{d}"', name=FILES), SCRIPT_TIMEOUT_S)
@@ -230,7 +230,7 @@ class HostedServer(Server):
         sandbox: The sandbox.
         url: The server's base URL.
         key: The key that the server requires, or None.
-        shows_log: Whether errors have the log's last lines.
+        shows_log: Whether errors include the log's last lines.
     """
 
     def __init__(self, sandbox: HostedSandbox, url: str, key: str | None, shows_log: bool) -> None:
@@ -265,7 +265,7 @@ class HostedServer(Server):
             else:
                 with contextlib.suppress(ProviderError):
                     why = self._sandbox.why_ended()
-            if why is None:  # the service does not answer now
+            if why is None:  # the service does not answer at the moment
                 logger.debug("nothing is known of %s: %s", self.name, error)
                 return
             raise ProviderExited(f"the sandbox has ended: {why}", exit_code=None) from None
@@ -286,7 +286,7 @@ class HostedServer(Server):
 
     def _read_log(self, lines: int | None) -> str:
         script = _LOG.format(bytes=LOG_BYTES, files=self._folder, name=FILES)
-        # Cut here too, since `tail` there is a program of the image.
+        # Truncate here too, since `tail` in the sandbox is a program of the image.
         text = redact(self._sandbox.run(script, SCRIPT_TIMEOUT_S).stdout[-LOG_BYTES:])
         return last_lines(text, lines)
 
@@ -302,7 +302,7 @@ class HostedServer(Server):
         return self._sandbox.run(shlex.join(command), timeout_s)
 
     def move_to(self, url: str) -> None:
-        """Change the server's address; the former address may still lead to the server."""
+        """Change the server's address. The former address may still lead to the server."""
         note_key(url, self._key)
         self._former_urls.append(self.url)
         self.url = url
@@ -330,7 +330,7 @@ class HostedProvider(ImageProvider):
         env_vars: Environment variables of every server.
         command: The shell command that starts the server.
         server_key: The key that each server requires.
-        shows_log: Whether errors have the log's last lines.
+        shows_log: Whether errors include the log's last lines.
     """
 
     def __init__(
@@ -348,13 +348,13 @@ class HostedProvider(ImageProvider):
         self._is_swept = False
         self._turn_of_sweep = threading.Lock()
 
-    # ------------------------------------------------------------------ what a service implements
+    # ------------------------------------------------------------------ implemented per service
 
     @abstractmethod
     def _make(
         self, image: str, env_vars: Mapping[str, str], options: dict[str, Any]
     ) -> HostedSandbox:
-        """Make a running sandbox; leave nothing behind on a failure."""
+        """Create a running sandbox; on a failure, leave nothing behind."""
 
     def _command_of_image(self, image: str) -> str | None:
         """Return the command of an image's Dockerfile, if known."""
@@ -364,7 +364,7 @@ class HostedProvider(ImageProvider):
         """Yield the owner of each existing sandbox, and a function that deletes the sandbox."""
         return iter(())
 
-    # ------------------------------------------------------------------ what stands on that
+    # ------------------------------------------------------------------ the launch
 
     def _launch(self, request: LaunchRequest) -> Server:
         image = self._image_of(request)
@@ -388,7 +388,7 @@ class HostedProvider(ImageProvider):
             raise
 
     def _resolved(self, sandbox: HostedSandbox, image: str, command: str | None) -> str:
-        """Return the command that starts the server: the given one, or else the image's."""
+        """Return the command that starts the server: given, or the manifest's or image's."""
         if command is not None:
             return command
         found = command_of_manifest(sandbox) or self._command_of_image(image)
@@ -401,7 +401,7 @@ class HostedProvider(ImageProvider):
         )
 
     def _sweep(self) -> None:
-        """Delete the sandboxes of killed processes of this machine, once."""
+        """Delete the sandboxes of this machine's killed processes, once per provider."""
         with self._turn_of_sweep:
             if self._is_swept:
                 return
@@ -423,12 +423,12 @@ _OWNER_PARTS = tuple(f"openenv-owner-{part}" for part in ("machine", "boot", "pr
 
 
 def owner_labels() -> dict[str, str]:
-    """Return labels that name this process as a sandbox's holder, each within services' limits."""
+    """Return labels that name this process as a sandbox's owner, within services' limits."""
     return dict(zip(_OWNER_PARTS, own_name().split("/"), strict=True))
 
 
 def owner_of(labels: Mapping[str, str]) -> str | None:
-    """Return a sandbox's holder by the labels, for `owners.is_orphan`, or None."""
+    """Return a sandbox's owner from its labels, for `owners.is_orphan`, or None."""
     if not all(part in labels for part in _OWNER_PARTS):
         return None
     return "/".join(labels[part] for part in _OWNER_PARTS)
@@ -442,7 +442,7 @@ def command_of_manifest(sandbox: HostedSandbox, listens: str | None = None) -> s
 
     Args:
         sandbox: The sandbox.
-        listens: uvicorn's options for the address.
+        listens: uvicorn's address options; by default ``--host 0.0.0.0 --port 8000``.
     """
     path, _, text = sandbox.run(_FIND, SCRIPT_TIMEOUT_S).stdout.partition("\n")
     try:
@@ -471,7 +471,7 @@ def as_command(command: str, folder: str | None) -> str:
 
 
 def only(options: Mapping[str, Any], *known: str) -> None:
-    """Raise UnknownOption if there is an option other than the known ones."""
+    """Raise UnknownOption if there is an option that is not in `known`."""
     unknown = sorted(options.keys() - set(known))
     if unknown:
         listed = ", ".join(sorted(known))
@@ -479,16 +479,16 @@ def only(options: Mapping[str, Any], *known: str) -> None:
 
 
 def no_adapter(adapter: Any) -> None:
-    """Raise TypeError for the stand-in for an SDK that the public package's tests pass."""
+    """Raise TypeError for the SDK stub that the public package's tests pass."""
     if adapter is not None:
         raise TypeError("_adapter is not supported: this provider uses the service's own SDK")
 
 
 def https_only(url: str) -> str:
-    """Return a URL without a slash at the end.
+    """Return an https URL without a trailing slash.
 
     Raises:
-        ProviderError: The URL has another scheme than https.
+        ProviderError: The URL's scheme is not https.
     """
     if not url.startswith("https://"):
         raise ProviderError(f"the service returned an address without https: {redact(url)}")

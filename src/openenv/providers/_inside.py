@@ -1,13 +1,14 @@
 """A program that connects a container without a network to the machine.
 
-The program runs alone in the container, on the image's Python: ``python -I -S inside.py PORT
-PROXY``. Connections from the machine's socket ``server.sock`` in the same directory lead to the
-server at PORT of the container's loopback interface. Connections to the port PROXY there, if that
-is not 0, lead to ``proxy.sock``. Once ready, the program goes on in the background.
+The program runs in the container, on the image's Python, without other files:
+``python -I -S inside.py PORT PROXY``. Connections from the machine's socket ``server.sock``, in the
+same directory, lead to the server at PORT on the container's loopback interface. If PROXY is not 0,
+connections to that port lead to ``proxy.sock``. Once ready, the program continues in the
+background.
 
-Nothing can connect to a container without a network. So this side opens connections in advance,
-which wait until the machine sends a byte on one. After the answer 1 the connection leads to the
-server; the answer 0 means that the server does not listen.
+Nothing can connect to a container without a network. So the program opens connections in advance,
+and each waits until the machine sends a byte. The program answers 1 and connects the connection to
+the server, or answers 0 if the server does not listen.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import time
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-WAITING = 8  # connections opened in advance, for as many new clients at once
+WAITING = 8  # connections opened in advance: the number of clients that can connect at once
 BACKLOG = 128
 CHUNK = 2**18
 PATIENCE_S, PAUSE_S = 10.0, 1.0
@@ -35,7 +36,7 @@ class Way:
         self.data, self.is_over = b"", False
 
     def read(self) -> None:
-        """Read data, or the end, from the source."""
+        """Read data from the source, or notice its end."""
         try:
             self.data = self.source.recv(CHUNK)
         except BlockingIOError:
@@ -46,7 +47,7 @@ class Way:
             self.end()
 
     def write(self) -> None:
-        """Write the data to the sink."""
+        """Write the pending data to the sink."""
         try:
             self.data = self.data[self.sink.send(self.data) :]
         except BlockingIOError:
@@ -56,14 +57,14 @@ class Way:
             self.end()
 
     def end(self) -> None:
-        """End the direction."""
+        """End the direction: stop reading, and shut down writing to the sink."""
         self.is_over = True
         with contextlib.suppress(OSError):
             self.sink.shutdown(socket.SHUT_WR)
 
 
 class Pair:
-    """Two connected sockets: each gets the data of the other."""
+    """Two connected sockets; the data of each is sent to the other."""
 
     def __init__(self, forwarder: Forwarder, one: socket.socket, other: socket.socket) -> None:
         self.forwarder = forwarder
@@ -73,7 +74,7 @@ class Pair:
         self.watch()
 
     def is_ready(self, ready: socket.socket, mask: int) -> None:
-        """Read or write, as a socket is ready."""
+        """Read or write after one of the sockets has become ready."""
         for way in self.ways:
             is_source = way.source is ready
             if is_source and mask & selectors.EVENT_READ and not way.data and not way.is_over:
@@ -95,7 +96,7 @@ class Pair:
 
 
 class Forwarder:
-    """All connections of a container."""
+    """The event loop that forwards all connections of a container."""
 
     def __init__(self, port: int, proxy: int) -> None:
         self.port = port
@@ -117,7 +118,7 @@ class Forwarder:
             self.selector.register(one, wanted, pair)
 
     def wait_to_be_needed(self) -> None:
-        """Open connections to the machine until enough are waiting."""
+        """Open connections to the machine until `WAITING` of them wait."""
         while len(self.waiting) < WAITING:
             one = outside("server.sock")
             self.waiting.add(one)
@@ -141,7 +142,7 @@ class Forwarder:
         one.close()
 
     def asked(self) -> None:
-        """Connect a new connection to the proxy."""
+        """Accept a connection, and connect it to the proxy."""
         asking, _ = self.listener.accept()
         try:
             Pair(self, asking, outside("proxy.sock"))
@@ -162,12 +163,12 @@ class Forwarder:
                     self.needed(one)
             try:
                 self.wait_to_be_needed()
-            except OSError:  # the holder of the container is gone
+            except OSError:  # the process that owns the container has ended
                 time.sleep(PAUSE_S)
 
 
 def outside(name: str) -> socket.socket:
-    """Connect to a socket of the machine."""
+    """Connect to a Unix socket of the machine."""
     found = socket.socket(socket.AF_UNIX)
     found.settimeout(PATIENCE_S)
     try:
@@ -179,7 +180,7 @@ def outside(name: str) -> socket.socket:
 
 
 def main() -> None:
-    """Get ready, then go on as a daemon."""
+    """Set up the forwarder, then serve as a daemon."""
     forwarder = Forwarder(int(sys.argv[1]), int(sys.argv[2]))
     if os.fork():
         os._exit(0)

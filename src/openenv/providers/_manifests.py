@@ -1,7 +1,7 @@
-"""Manifests of servers for Kubernetes, and the options of a server.
+"""Kubernetes manifests of servers, and the options of a server.
 
-Nothing here talks to a cluster. `KubernetesProvider` creates the objects; `openenv deploy` and
-`deploy/kubernetes` use the same manifests.
+Nothing in this module talks to a cluster. `KubernetesProvider` creates the objects;
+`openenv deploy` and `deploy/kubernetes` use the same manifests.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Pull = Literal["missing", "always", "never"]
 Reach = Literal["auto", "cluster", "port-forward", "gateway"]
 
 PORT = 8000
-NOBODY = "65532:65532"  # an id that images seldom have
+NOBODY = "65532:65532"  # an id that images seldom use
 CONTAINER = "server"
 MANAGER = "openenv"
 SERVER, IMAGE = "dev.openenv.server", "dev.openenv.image"
-INSIDE = "/run/openenv"  # the directory of a container for the provider's files
+INSIDE = "/run/openenv"  # the directory in a container for the provider's files
 METADATA = ("169.254.0.0/16", "fd00:ec2::/32")  # networks of the clouds' metadata services
 READY_EVERY_S = 2
 
@@ -45,45 +45,46 @@ class KubernetesOptions(ServerOptions):
         namespace: The namespace of the objects, which must exist.
         kind: ``pod``: each server is a pod, with its own key and lifetime. ``deployment``: each
             server is a Deployment of `replicas` pods behind one Service, with one key; pods that
-            end are started again.
-        replicas: The pods of a Deployment; for ``pod``, how many servers the provider is made for.
-        resource_limits: Kubernetes' limits, such as ``{"cpu": "2", "memory": "4Gi"}``.
-        resource_requests: Kubernetes' requests; by default the limits.
+            end are restarted.
+        replicas: Number of pods of a Deployment; 1 if None. For ``pod``: number of servers that the
+            provider is configured for.
+        resource_limits: Kubernetes resource limits, such as ``{"cpu": "2", "memory": "4Gi"}``.
+        resource_requests: Kubernetes resource requests; by default the limits.
         network: ``internal``: a NetworkPolicy allows connections to the server's port, and from the
-            server to `egress` and `dns` only. The cluster's network must enforce such policies.
+            server only to `egress` and `dns`. The cluster's network must enforce such policies.
             ``open``: no NetworkPolicy.
-        egress: Networks that the server may reach, such as ``10.2.0.0/16``, without the clouds'
-            metadata services in wider networks.
-        dns: Let the server ask the cluster's DNS, through which data can leak.
-        user: The user, as ``uid:gid``; not root.
+        egress: Networks that the server may reach, such as ``10.2.0.0/16``. Wider networks exclude
+            the clouds' metadata services.
+        dns: Allow queries to the cluster's DNS, through which data can leak.
+        user: The user, as ``uid:gid``; must not be root.
         read_only: Make the root filesystem read-only.
-        scratch: Writable directories in memory, with the maximum size of each. The content counts
-            as the server's memory.
+        scratch: Writable in-memory directories, with the maximum size of each. Their content counts
+            toward the server's memory.
         capabilities: Linux capabilities to keep; none by default.
-        new_privileges: Let programs gain rights, as by ``setuid``.
+        new_privileges: Allow programs to gain privileges, for example through ``setuid``.
         seccomp: ``RuntimeDefault``, ``Unconfined``, or the path of a profile on the nodes.
-        runtime_class: The runtime class, such as ``gvisor``; None for the cluster's.
-        service_account: The service account of the pods; None for the namespace's default. The
-            pods get no token.
+        runtime_class: The runtime class, such as ``gvisor``. None: the cluster's default.
+        service_account: The service account of the pods. None: the namespace's default. Pods never
+            get its token.
         image_pull_secrets: Names of Secrets with credentials for the image's registry.
-        pull: When a node fetches the image: if ``missing``, ``always``, or ``never``.
+        pull: When a node fetches the image: ``missing``, ``always`` or ``never``.
         node_selector: Labels that the node must have.
-        tolerations: Kubernetes' tolerations.
+        tolerations: Kubernetes tolerations.
         labels: Additional labels of every object.
         annotations: Additional annotations of every object.
-        secrets: Files in ``/run/openenv/secrets`` by name, with paths in the variables
-            ``<NAME>_FILE``; stored in a Secret.
-        command: The arguments instead of the image's.
-        container_port: The port that the server listens on.
-        ttl_s: Seconds after which Kubernetes ends the server in any case; None for never. For pods
-            only.
-        stop_grace_s: Seconds that the server may take to end when asked to.
-        schedule_timeout_s: Seconds that the pod may take to get an address, if `launch` waits.
-        reach: ``cluster``: the address of the pod, or the name of the Service, for programs in the
-            cluster. ``port-forward``: a port of the loopback interface, through the cluster's API.
-            ``gateway``: the address in `gateway`. ``auto``: ``cluster`` for a program in the
-            cluster, otherwise ``port-forward``.
-        gateway: The base URL at which your own gateway leads to the Service, such as
+        secrets: Secrets by name, stored in a Secret. Each becomes a file in
+            ``/run/openenv/secrets``, whose path is in the variable ``<NAME>_FILE``.
+        command: Arguments to use instead of the image's ``CMD``.
+        container_port: Port that the server listens on.
+        ttl_s: Seconds after which Kubernetes ends the server in any case. None: never. Only for
+            ``pod``.
+        stop_grace_s: Seconds that the server has to shut down.
+        schedule_timeout_s: Maximum seconds for the pod to get an address, if `launch` waits for it.
+        reach: How clients reach the server. ``cluster``: the pod's address, or the Service's name,
+            for programs in the cluster. ``port-forward``: a port of the loopback interface, through
+            the cluster's API. ``gateway``: the address in `gateway`. ``auto``: ``cluster`` inside
+            the cluster, otherwise ``port-forward``.
+        gateway: Base URL at which your own gateway forwards to the Service, such as
             ``https://envs.example.com/{namespace}/{name}``; `name` is the Service's.
     """
 
@@ -188,7 +189,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def lease(name: str, namespace: str, holder: str, seconds: int, now: str) -> Manifest:
-    """Return the Lease of a process that holds servers."""
+    """Return the Lease of a process that owns servers."""
     labels = {"app.kubernetes.io/managed-by": MANAGER, OWNER: name}
     return {
         "apiVersion": "coordination.k8s.io/v1",
@@ -217,9 +218,9 @@ def server_objects(
         name: The name of each object.
         image: The image that the server runs.
         options: The server's options.
-        env_vars: Environment variables; those whose names promise secrets go into a Secret.
+        env_vars: Environment variables. Those whose names suggest secrets go into a Secret.
         key: The key that the server requires, or None.
-        owner: The Lease of the process that holds the server.
+        owner: Name of the Lease of the process that owns the server.
     """
     manifests = _ServerManifests(name, image, options, env_vars, key, owner)
     is_deployment = options.kind == "deployment"

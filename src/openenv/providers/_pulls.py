@@ -1,4 +1,4 @@
-"""Progress of an engine that fetches an image."""
+"""Progress of image downloads by an engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from openenv.errors import ProviderError
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str], object] | bool | None
-Step = Mapping[str, Any]  # of the stream that Docker's `POST /images/create` answers with
+Step = Mapping[str, Any]  # a message of Docker's answer to `POST /images/create`
 
 _IS_COMING = ("Pulling fs layer", "Waiting", "Downloading")
 _IS_HERE = (
@@ -31,8 +31,8 @@ _IS_HERE = (
 class Layers:
     """The state of an image's layers while an engine fetches the image.
 
-    Engines report a layer's size during the download, Podman once a second, so the sizes of fast
-    layers stay unknown.
+    Engines report a layer's size only during the download, Podman once a second, so the sizes of
+    layers that download fast stay unknown.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Layers:
         self._bytes: dict[str, tuple[int, int]] = {}
 
     def note(self, step: Step) -> None:
-        """Update the state by a line of the engine's."""
+        """Update the state from a message of the engine."""
         layer, status = str(step.get("id") or ""), str(step.get("status") or "")
         if status in _IS_HERE:
             self._is_here[layer] = True
@@ -55,7 +55,7 @@ class Layers:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The fetched bytes and all bytes of the layers with known sizes."""
+        """The fetched bytes and the total bytes of the layers with known sizes."""
         done, total = zip(*self._bytes.values(), strict=True) if self._bytes else ((), ())
         return sum(done), sum(total)
 
@@ -71,8 +71,8 @@ def fetch(image: str, steps: Iterator[Step], progress: Progress) -> None:
     Args:
         image: The image's name.
         steps: The engine's messages.
-        progress: True for a bar, False for nothing, or a function that is called with each line.
-            None for a bar if stderr is a terminal.
+        progress: True for a bar, False for none, or a function that is called with each line. None
+            shows a bar if stderr is a terminal.
 
     Raises:
         ProviderError: The engine cannot fetch the image.
@@ -87,7 +87,7 @@ def fetch(image: str, steps: Iterator[Step], progress: Progress) -> None:
             say = progress
             tell = lambda step: say(_line(step))  # noqa: E731
         failed: object = None
-        for step in steps:  # to the end, since an unread rest keeps the connection open
+        for step in steps:  # read all of them: unread messages keep the connection open
             failed = step.get("error") or failed
             if tell is not None and not failed:
                 tell(step)

@@ -22,17 +22,17 @@ def wait_until(
     check_running: Callable[[], None],
     logs: Callable[[int], str],
 ) -> None:
-    """Wait until a server has done something.
+    """Wait until a condition on a server holds.
 
     Args:
-        condition: Returns whether the server has done it.
+        condition: Returns whether the wait is over.
         timeout_s: Maximum waiting time in seconds.
-        what: What the server is to do, for the error.
+        what: What the server is expected to do, for the error message.
         check_running: Raises an error if the server has ended.
         logs: Returns the last lines of the server's output.
 
     Raises:
-        ProviderTimeout: The server took longer.
+        ProviderTimeout: The condition did not hold within `timeout_s` seconds.
     """
     deadline = time.monotonic() + timeout_s
     pause = FIRST_PAUSE_S
@@ -45,7 +45,7 @@ def wait_until(
             )
         time.sleep(pause)
         pause = min(pause * 1.2, LONGEST_PAUSE_S)
-    check_running()  # another server may be answering in its place
+    check_running()  # the answer may have come from another server
 
 
 def wait_until_healthy(
@@ -54,7 +54,7 @@ def wait_until_healthy(
     check_running: Callable[[], None],
     logs: Callable[[int], str],
 ) -> None:
-    """Wait until `/health` answers 200; the errors are those of `wait_until`."""
+    """Wait until `/health` answers with status 200; raises the errors of `wait_until`."""
     patience = min(timeout_s, HEALTH_TIMEOUT_S)
     proxy = proxy_for(base_url)
     by = "" if proxy is None else f" through {proxy} ({proxy.hint})"

@@ -1,7 +1,8 @@
-"""Ports of the loopback interface that lead to servers elsewhere.
+"""Ports on the loopback interface that forward to servers elsewhere.
 
-A `Relay` listens at a port and hands each connection to a `Serve` function: `through` a `Reach`,
-which connects to the server, or `to_pod`. Relays may share a `RelayThread`.
+A `Relay` listens on a port and hands each connection to a `Serve` function. `through` makes one
+from a `Reach`, which connects to the server; `to_pod` makes one for a pod. Relays may share a
+`RelayThread`.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ Onward = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 Reach = Callable[[asyncio.StreamReader], AbstractAsyncContextManager[tuple[Onward, bytes]]]
-"""Connects to the server for one client connection, and returns the data read from the client.
+"""Connects to the server for one client connection, and yields data already read from the client.
 
 Raises OSError if the server cannot be reached.
 """
 
 
 def to_host(host: str, port: int) -> Reach:
-    """Return a `Reach` of a server at an address."""
+    """Return a `Reach` that connects to an address."""
 
     @asynccontextmanager
     async def reach(_: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
@@ -62,7 +63,7 @@ def to_host(host: str, port: int) -> Reach:
 
 @contextlib.contextmanager
 def _closing(writer: asyncio.StreamWriter) -> Iterator[None]:
-    """Close the writer at the end, and drop what it has not sent if the relay was closed."""
+    """Close the writer at the end; drop unsent data if the relay was closed."""
     try:
         yield
     except asyncio.CancelledError:
@@ -73,7 +74,7 @@ def _closing(writer: asyncio.StreamWriter) -> Iterator[None]:
 
 
 async def in_time(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-    """Await work, and raise OSError if it takes longer."""
+    """Await a coroutine; raise OSError if it takes longer than `timeout_s` seconds."""
     try:
         return await asyncio.wait_for(work, timeout_s)
     except asyncio.TimeoutError:
@@ -81,16 +82,16 @@ async def in_time(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
 
 
 class Tunnel:
-    """A `Reach` of the server in a container without a network.
+    """A `Reach` for the server in a container without a network.
 
-    The container opens connections to a socket of this machine in advance, which wait there; see
-    `openenv.providers._inside`.
+    The container opens connections to a socket of this machine in advance; they wait there until
+    needed. See `openenv.providers._inside`.
 
     Args:
-        path: The path of the socket. Every program that can open it can pose as the server.
+        path: Path of the socket. Every program that can open it can pose as the server.
 
     Raises:
-        ProviderError: The path is too long.
+        ProviderError: The socket cannot be created, for example because the path is too long.
     """
 
     def __init__(self, path: Path) -> None:
@@ -132,7 +133,7 @@ class Tunnel:
 
 
 class RelayThread:
-    """An event loop in a thread, for any number of relays. Any thread may call the methods."""
+    """An event loop in a thread of its own, for many relays. Any thread may call the methods."""
 
     def __init__(self) -> None:
         self._loop = new_event_loop()
@@ -146,7 +147,7 @@ class RelayThread:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread runs in this process, and not only in a forked child's parent."""
+        """Whether the thread runs in this process; False in a forked child."""
         return self.close.alive and self._owner == os.getpid()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -167,15 +168,15 @@ class Relay:
     """Forwards connections in both directions until closed.
 
     Args:
-        port: The port on 127.0.0.1; None chooses a free port.
+        port: Port on 127.0.0.1; None chooses a free port.
         serve: Forwards one connection; called in the relay's thread.
-        thread: The thread; by default a new one.
+        thread: Thread that runs the relay; by default a new one.
 
     Attributes:
-        port: The port.
+        port: The port that the relay listens on.
 
     Raises:
-        ProviderError: The port is taken.
+        ProviderError: The relay cannot listen on the port.
     """
 
     def __init__(self, port: int | None, serve: Serve, thread: RelayThread | None = None) -> None:
@@ -212,14 +213,14 @@ class Relay:
 
     async def _stop(self) -> None:
         self._server.close()
-        while self._passing:  # another may just have begun
+        while self._passing:  # a connection may just have begun
             for passing in self._passing:
                 passing.cancel()
             await asyncio.gather(*self._passing, return_exceptions=True)
 
 
 def through(reach: Reach) -> Serve:
-    """Return a `Serve` that connects to the server by a `Reach`."""
+    """Return a `Serve` that connects to the server through a `Reach`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with reach(reader) as ((onward_reader, onward_writer), read):
@@ -230,7 +231,7 @@ def through(reach: Reach) -> Serve:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy data until the end, and then end the writer."""
+    """Copy data until the reader ends, then end the writer."""
     with contextlib.suppress(OSError):
         while data := await reader.read(CHUNK):
             writer.write(data)
@@ -242,11 +243,11 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 def to_pod(find: Callable[[], WebSocketAddress]) -> Serve:
     """Return a `Serve` that leads to a pod's port, through the API server of the pod's cluster.
 
-    Each connection has its own WebSocket. A message begins with the number of a channel: 0 carries
-    the data of the port, 1 the reason why the port cannot be reached.
+    Each connection has its own WebSocket. A message begins with a channel number: channel 0 carries
+    the port's data, channel 1 the reason why the port cannot be reached.
 
     Args:
-        find: Returns where a new connection leads to; may block, and raise `ProviderError`.
+        find: Returns the address for a new connection. May block, and raise `ProviderError`.
     """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -265,7 +266,7 @@ def to_pod(find: Callable[[], WebSocketAddress]) -> Serve:
                 compression=None,
                 max_size=None,
                 open_timeout=OPEN_TIMEOUT_S,
-                ping_interval=None,  # which kubelets do not answer
+                ping_interval=None,  # kubelets do not answer pings
                 close_timeout=1.0,
                 proxy=address.proxy or (proxy.url if proxy is not None else None),
                 **{name: value for name, value in options.items() if value is not None},
@@ -296,7 +297,7 @@ async def _send(reader: asyncio.StreamReader, socket: Any) -> None:
 
 
 async def _receive(socket: Any, writer: asyncio.StreamWriter) -> None:
-    opened = set[int]()  # channels whose first message, the port's number, has come
+    opened = set[int]()  # channels whose first message, the port's number, was received
     async for message in socket:
         data = message if isinstance(message, bytes) else message.encode()
         channel = data[0]

@@ -60,42 +60,42 @@ class ACASandboxProvider(HostedProvider):
                                       egress_policy=ACASandboxProvider.deny_all_egress())
         async with EchoEnv(provider=provider) as env: ...
 
-    An image is a disk of Azure's: the name of a public disk, bare or as ``disk:<name>``, or
-    ``disk-id:<id>`` for a disk of the sandbox group. The server is started by the first of these:
-    `cmd` of the start, `cmd` of the provider, and the ``app`` of the ``openenv.yaml`` in the
-    sandbox (the file in ``/app/env``, or else the one nearest to ``/app``).
+    An image is an Azure disk: the name of a public disk, bare or as ``disk:<name>``, or
+    ``disk-id:<id>`` for a disk of the sandbox group. The first of these commands starts the server:
+    `cmd` of `launch`, `cmd` of the provider, and the ``app`` of the ``openenv.yaml`` in the sandbox
+    (the file in ``/app/env``, or else the one nearest to ``/app``).
 
     Args:
-        subscription_id: The subscription; by default AZURE_SUBSCRIPTION_ID's.
-        resource_group: The resource group; by default AZURE_RESOURCE_GROUP's.
-        sandbox_group: The sandbox group; by default AZURE_SANDBOX_GROUP's.
-        region: The region; by default AZURE_REGION's. Not needed with an `endpoint`.
-        endpoint: The address of the service; by default the region's.
+        subscription_id: The subscription; by default AZURE_SUBSCRIPTION_ID.
+        resource_group: The resource group; by default AZURE_RESOURCE_GROUP.
+        sandbox_group: The sandbox group; by default AZURE_SANDBOX_GROUP.
+        region: The region; by default AZURE_REGION. Not needed with an `endpoint`.
+        endpoint: URL of the service; by default the region's.
         credential: A credential of ``azure-identity``; by default ``DefaultAzureCredential()``.
-        cpu: Processors of a sandbox, in thousandths: ``1000m``.
+        cpu: Processors of a sandbox, in thousandths, such as ``1000m``.
         memory: Memory of a sandbox, such as ``2048Mi``.
         disk_size: Disk of a sandbox, such as ``20Gi``.
         auto_suspend_seconds: Seconds without requests after which a sandbox is suspended; the next
             request resumes the sandbox.
-        auto_suspend_mode: What a suspended sandbox keeps: ``Memory``, or the ``Disk`` alone.
+        auto_suspend_mode: What a suspended sandbox keeps: ``Memory``, or only its ``Disk``.
         labels: Additional labels of each sandbox.
         egress_policy: The hosts that a sandbox may connect to; see `deny_all_egress`. Without a
-            policy a sandbox may connect to everything, with a warning.
-        anonymous_port: Must be True, since the address of a server is open to everybody who knows
-            the address. Servers require a key, but those of the public package check no keys.
+            policy, a sandbox may connect to everything, and a warning is issued.
+        anonymous_port: Must be True, to confirm that everybody who knows a server's address can
+            connect to it. Servers require a key, but those of the public package check no keys.
         image: The default image of `launch`.
         env_vars: Environment variables of every server.
         cmd: The shell command that starts the server.
         working_directory: The directory in which `cmd` runs.
-        surface_server_logs: Put the server's last lines into errors, without secrets. `Server.logs`
-            returns them in any case.
-        create_timeout: Seconds that a sandbox may take to start.
+        surface_server_logs: Include the server's last lines of output in errors, without secrets.
+            `Server.logs` returns them in any case.
+        create_timeout: Maximum seconds for a sandbox to start.
         polling_interval: Seconds between two checks of a starting sandbox.
-        sdk_kwargs: Further arguments of ``SandboxGroupClient``.
-        server_key: The key that each server requires: by default a fresh key for each server,
-            passed in a file, which clients in this process find by themselves; None for no key.
+        sdk_kwargs: Additional arguments of ``SandboxGroupClient``.
+        server_key: Key that each server requires. By default each server gets a fresh key, passed
+            in a file, which clients in this process find automatically. None: no key.
 
-    A start takes `cmd`, `labels`, `egress_policy` and `anonymous_port`.
+    `launch` takes the options `cmd`, `labels`, `egress_policy` and `anonymous_port`.
 
     Raises:
         MissingPackage: Azure's SDK is not installed.
@@ -177,10 +177,10 @@ class ACASandboxProvider(HostedProvider):
 
     @staticmethod
     def deny_all_egress(allow: list[str] | None = None) -> Any:
-        """Return a policy that denies all connections of a sandbox.
+        """Return a policy that denies all outgoing connections of a sandbox.
 
         Args:
-            allow: Hosts that a sandbox may connect to all the same, such as ``*.pypi.org``.
+            allow: Hosts that a sandbox may connect to nevertheless, such as ``*.pypi.org``.
         """
         azure = sdk()
         rules = [azure.EgressHostRule(pattern=name, action="Allow") for name in allow or ()]
@@ -235,7 +235,7 @@ class ACASandboxProvider(HostedProvider):
             raise
 
     def _delete_marked(self, mark: dict[str, str]) -> None:
-        """Delete the sandbox of a failed creation, if there is one."""
+        """Delete the sandbox that a failed creation left, if any."""
 
         def delete() -> None:
             with _failing("it could not be looked for"):
@@ -339,7 +339,7 @@ def _failing(what: str) -> Iterator[None]:
             status = 401
         hint = "; is the credential the right one, and has it a role in the sandbox group?"
         raise service_error(f"{what}: {error.message or error}", status, hint) from None
-    except (RuntimeError, TimeoutError) as error:  # of its pollers
+    except (RuntimeError, TimeoutError) as error:  # raised by the SDK's pollers
         if isinstance(error, ProviderError):
             raise
         raise ProviderError(redact(f"{what}: {error}")) from None

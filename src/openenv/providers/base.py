@@ -1,7 +1,7 @@
 """The contract between a client and a provider, which starts servers of environments.
 
-A provider starts one isolated server and returns its base URL. So any runtime can be added without
-a change to the code that drives the environment.
+Providers start isolated servers and return their base URLs. A new runtime therefore needs no change
+to the code that drives environments.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ class Capabilities:
 
     Attributes:
         isolation: The boundary between a server and the machine.
-        own_files: A server sees only files of the machine that it was given.
-        read_only: A server can write to directories in memory only.
-        unprivileged: A server has no administrator's rights and cannot gain any.
-        networks: The networks that a server may have, the default first; see the provider.
+        own_files: A server can read only the files of the machine that were passed to it.
+        read_only: A server can write only to in-memory directories.
+        unprivileged: A server has no administrator rights and cannot gain any.
+        networks: The networks that a server can have, the default first; see the provider's
+            options.
         limits: The resources that can be limited: memory, cpu, processes, files, disk.
-        fresh_keys: Each server has a key of its own, which no other user of the machine can read.
-        many: One provider holds any number of servers at once.
-        detects_exit: The provider notices the end of a server and reports the last lines.
+        fresh_keys: Each server has its own key, which no other user of the machine can read.
+        many: One provider can hold any number of servers at once.
+        detects_exit: The provider notices when a server ends, and reports its last lines of output.
         has_logs: A server's output can be read.
-        can_execute: Commands can be run beside a server.
-        orphans: What happens to servers whose holder was killed.
+        can_execute: Commands can be run next to a server; see `Server.execute`.
+        orphans: What happens to a server if the process that started it is killed.
     """
 
     isolation: Isolation
@@ -89,7 +90,7 @@ class ContainerProvider(ABC):
             image: The image's name.
             port: The port on this host; None chooses a free port.
             env_vars: Environment variables of the container.
-            **kwargs: The provider's own options; unknown options are refused.
+            **kwargs: Provider-specific options. Unknown options raise a TypeError.
 
         Raises:
             ProviderError: The container could not be started.
@@ -127,7 +128,7 @@ class ContainerProvider(ABC):
 
 
 class RuntimeProvider(ABC):
-    """Starts the server that the provider was made for."""
+    """Starts a server that is fixed when the provider is created."""
 
     @abstractmethod
     def start(
@@ -138,7 +139,7 @@ class RuntimeProvider(ABC):
         Args:
             port: The port on this host; None chooses a free port.
             env_vars: Environment variables of the server.
-            **kwargs: The provider's own options; unknown options are refused.
+            **kwargs: Provider-specific options. Unknown options raise a TypeError.
 
         Raises:
             ProviderError: The server could not be started, or is already running.
@@ -173,10 +174,10 @@ class RuntimeProvider(ABC):
 
 
 class Replicated(Protocol):
-    """A provider that may be made for a number of servers.
+    """A provider that can be configured for a number of servers.
 
     Attributes:
-        replicas: The number of servers; None if none was given.
+        replicas: The number of servers, or None if not configured.
     """
 
     @property

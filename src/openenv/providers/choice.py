@@ -17,18 +17,18 @@ logger = logging.getLogger(__name__)
 def provider_for(image: str, package: str) -> Provider:
     """Choose the provider that runs an image on this machine.
 
-    An engine that has the image runs it in a container. Otherwise the installed environment package
-    of that name is served in a process, with a warning, since a process is no sandbox. If there is
-    no such package, an engine fetches the image. If an engine has the image and only Docker's SDK
-    is missing, that is an error. OPENENV_RUN_IMAGES overrides the choice.
+    If a container engine has the image, the image runs in a container. Otherwise the installed
+    environment package of that name is served in a process, with a warning, since a process is no
+    sandbox. If there is no such package, an engine fetches the image. OPENENV_RUN_IMAGES overrides
+    the choice.
 
     Args:
         image: The image's name.
-        package: The name that stands for the installed package, in the form of an image's name.
+        package: The image-style name of the package to serve instead; see `target_of_image`.
 
     Raises:
-        ProviderError: Neither an engine nor the package exists.
-        MissingPackage: An engine exists, but Docker's SDK is not installed.
+        ProviderError: Neither an engine nor an installed package can serve the image.
+        MissingPackage: An engine has, or may have, the image, but Docker's SDK is not installed.
     """
     from openenv.providers.process import ProcessProvider, target_of_image
 
@@ -65,7 +65,7 @@ def provider_for(image: str, package: str) -> Provider:
 
 
 def _engine(image: str) -> tuple[Any, str]:
-    """Return an engine, or None and the reason."""
+    """Return an engine's client and an empty text, or None and the reason."""
     from openenv.providers.engines import find_engine, holder_of
 
     try:

@@ -1,4 +1,4 @@
-"""Servers in sandboxes of Daytona: https://www.daytona.io/docs"""
+"""Servers in Daytona sandboxes: https://www.daytona.io/docs"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["DaytonaProvider"]
 SNAPSHOT = "snapshot:"
 LINK_S = 24 * 60 * 60
 DELETE_S = 60
-ANSWER_S = 30.0  # to a short request
+ANSWER_S = 30.0  # for the answer to a short request
 OVER = {"stopped", "stopping", "destroyed", "destroying", "error", "build_failed", "archived"}
 OF_CREATE = ("on_snapshot_create_logs", "timeout")
 
@@ -58,30 +58,30 @@ class DaytonaProvider(DockerfileProvider):
         provider = DaytonaProvider(image="ghcr.io/me/echo-env:latest")
         async with EchoEnv(provider=provider) as env: ...
 
-    An image is an image of a registry, ``snapshot:<name>`` for a snapshot of the account, or what
-    `image_from_dockerfile` returns. The server is started by the first of these: `cmd` of the
-    start, `cmd` of the provider, the ``app`` of the ``openenv.yaml`` in the sandbox (the file in
+    An image is an image of a registry, ``snapshot:<name>`` for a snapshot of the account, or a name
+    that `image_from_dockerfile` returns. The first of these commands starts the server: `cmd` of
+    `launch`, `cmd` of the provider, the ``app`` of the ``openenv.yaml`` in the sandbox (the file in
     ``/app/env``, or else the one nearest to ``/app``), and the Dockerfile's ``CMD``.
 
     Args:
         image: The default image of `launch`.
         env_vars: Environment variables of every server.
-        api_key: Daytona's key; by default DAYTONA_API_KEY's.
-        public: Open the ports of a sandbox to everybody who knows the sandbox, without a signed
-            link. The address of a server is a signed link in any case.
-        resources: Resources of a sandbox, such as ``daytona.Resources(cpu=2, memory=4)``; a
-            snapshot has its own.
+        api_key: Daytona's key; by default DAYTONA_API_KEY.
+        public: Open a sandbox's ports to everybody who knows the sandbox, without a signed link.
+            The address of a server is a signed link in any case.
+        resources: Resources of a sandbox, such as ``daytona.Resources(cpu=2, memory=4)``. Not for
+            snapshots, which have their own.
         auto_stop_interval: Minutes without requests after which Daytona stops a sandbox; 0 for
-            never. A stopped sandbox is deleted, unless a start passes `auto_delete_interval`.
-        target: The region; by default DAYTONA_TARGET's, or the account's.
-        on_snapshot_create_logs: Called with each line about the build of an image.
+            never. A stopped sandbox is deleted, unless `launch` gets `auto_delete_interval`.
+        target: The region; by default DAYTONA_TARGET, or the account's.
+        on_snapshot_create_logs: Function that is called with each line of an image's build log.
         cmd: The shell command that starts the server.
-        create_timeout: Seconds that a sandbox and its image may take.
-        server_key: The key that each server requires: by default a fresh key for each server,
-            passed in a file, which clients in this process find by themselves; None for no key.
-            Servers of the public package check no keys.
+        create_timeout: Maximum seconds to create a sandbox and its image.
+        server_key: Key that each server requires. By default each server gets a fresh key, passed
+            in a file, which clients in this process find automatically. None: no key. Servers of
+            the public package check no keys.
 
-    A start takes `cmd` and the options of Daytona's ``create``: the fields of
+    `launch` takes `cmd` and the options of Daytona's ``create``: the fields of
     ``CreateSandboxFromImageParams``, such as ``labels``, ``volumes`` and ``network_block_all``.
 
     Raises:
@@ -127,7 +127,7 @@ class DaytonaProvider(DockerfileProvider):
 
     @staticmethod
     def strip_buildkit_syntax(dockerfile_content: str) -> str:
-        """Remove the flags ``--mount`` of ``RUN``, which only BuildKit supports."""
+        """Remove the ``--mount`` flags of ``RUN``, which only BuildKit supports."""
         return strip_mounts(dockerfile_content)
 
     def refresh_preview_url(self) -> str:
@@ -190,7 +190,7 @@ class DaytonaProvider(DockerfileProvider):
             "env_vars": dict(env_vars),
             "labels": {**(options.get("labels") or {}), **owner_labels()},
         }
-        if options.get("ephemeral") is not None:  # Daytona's other name of the option
+        if options.get("ephemeral") is not None:  # Daytona's other name for the option
             del fields["auto_delete_interval"]
         if is_snapshot:
             if self._resources is not None:
@@ -203,7 +203,7 @@ class DaytonaProvider(DockerfileProvider):
             return kind(**fields), timeout_s, on_logs
 
     def _delete_named(self, name: str) -> None:
-        """Delete the sandbox of a failed creation, if there is one."""
+        """Delete the sandbox that a failed creation left, if any."""
 
         def delete() -> None:
             with contextlib.suppress(SandboxGone), _failing(f"{name} could not be looked for"):
@@ -213,7 +213,7 @@ class DaytonaProvider(DockerfileProvider):
 
 
 def _built(daytona: Any, file: RegisteredDockerfile) -> Any:
-    """Return Daytona's image of a Dockerfile, which has to lie in the build context."""
+    """Return Daytona's image of a Dockerfile, which is copied into the build context."""
     beside = file.context / f".openenv-{secrets.token_hex(6)}.Dockerfile"
     try:
         beside.write_text(file.text, "utf-8")

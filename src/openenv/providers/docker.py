@@ -1,8 +1,8 @@
 """Servers in containers of this machine, run by Docker or Podman.
 
-By default a container has a read-only root filesystem, no capabilities, a user that the machine
-does not know, limits on memory, processors and processes, and a network without a way out. Options
-grant more.
+By default a container has a read-only root filesystem, no capabilities, a user id that is unknown
+to the machine, limits on memory, processors and processes, and an internal network. Options grant
+more.
 """
 
 from __future__ import annotations
@@ -62,11 +62,12 @@ STOP_GRACE_S = 10
 NOBODY = "65532:65532"  # an id that no user of the machine has
 NETWORK = "openenv-internal"
 IMAGE, FOLDER = "dev.openenv.image", "dev.openenv.folder"
-INSIDE = "/run/openenv"  # the directory of a container for the provider's files
+INSIDE = "/run/openenv"  # the directory in a container for the provider's files
 ADDRESS_S = 5.0
 LAST_WORDS_S = 1.0
 
-# Starts `_inside`, which connects a container without a network, and then the image's command.
+# Starts `_inside`, which forwards the connections of a container without a network, and then the
+# image's command.
 _BEGIN = """
 for python in python3 python; do
     if command -v "$python" >/dev/null; then
@@ -87,34 +88,34 @@ class ContainerOptions(ServerOptions):
     """The rights, limits and files of a container; few by default.
 
     Attributes:
-        network: ``internal``: only this machine reaches the container, which reaches only other
-            such containers, and ports that the machine opens on all interfaces. ``bridge``: the
-            container reaches what the machine reaches, and the server is published at a port of the
-            loopback interface. ``none``: the container reaches nothing. This process passes
-            connections to the server through a socket in a shared directory, which needs ``sh`` and
-            Python in the image. A list of hosts: ``none``, and in addition an HTTP proxy in this
-            process, named by the usual variables, connects to these hosts only. A host is
-            ``NAME:PORT``, ``*.NAME:PORT`` (public addresses only) or ``ADDRESS/BITS:PORT``. None
-            means ``internal``; ``none`` for rootless engines, whose networks this machine cannot
-            reach; and ``bridge``, with a warning, for engines in a virtual machine, which share no
-            sockets either.
-        memory_bytes: Maximum memory; a container that takes more is ended.
-        cpus: Maximum processor time, in processors; at most what the machine has.
+        network: ``internal``: only this machine reaches the container. The container reaches only
+            other containers in the network, and ports that the machine opens on all interfaces.
+            ``bridge``: the container reaches everything that the machine reaches, and the server is
+            published at a port of the loopback interface. ``none``: the container reaches nothing.
+            This process forwards connections to the server through a socket in a shared directory,
+            which needs ``sh`` and Python in the image. A list of hosts: like ``none``, plus an HTTP
+            proxy in this process, set in the usual variables, that connects to these hosts only. A
+            host is ``NAME:PORT``, ``*.NAME:PORT`` (public addresses only) or ``ADDRESS/BITS:PORT``.
+            None selects ``internal``; ``none`` for rootless engines, whose networks this machine
+            cannot reach; and ``bridge``, with a warning, for engines in a virtual machine, which
+            cannot share sockets either.
+        memory_bytes: Maximum memory, swap included. The engine kills a container that needs more.
+        cpus: Maximum processor time, as a number of processors, capped at the machine's number.
         processes: Maximum number of processes and threads at one time.
         read_only: Make the root filesystem read-only.
-        scratch: Writable directories in memory, with the maximum bytes of each.
-        user: The user, as ``uid:gid``. None: the image's user, or a user without rights if that is
-            root.
+        scratch: Writable in-memory directories, with the maximum bytes of each.
+        user: The user, as ``uid:gid``. None: the image's user, or 65532:65532 if that is root.
         capabilities: Linux capabilities to keep; none by default.
-        new_privileges: Let programs gain rights, as by ``setuid``.
-        seccomp: A seccomp profile as JSON, or ``unconfined``; None for the engine's.
-        runtime: The OCI runtime, such as ``runsc``; None for the engine's.
-        secrets: Files in ``/run/openenv/secrets`` by name, with paths in the variables
-            ``<NAME>_FILE``; unlike environment variables, `inspect` does not show them.
-        command: The command instead of the image's.
-        container_port: The port that the server listens on.
+        new_privileges: Allow programs to gain privileges, for example through ``setuid``.
+        seccomp: A seccomp profile as JSON, or ``unconfined``. None: the engine's default.
+        runtime: The OCI runtime, such as ``runsc``. None: the engine's default.
+        secrets: Secrets by name. Each becomes a file in ``/run/openenv/secrets``, whose path is in
+            the variable ``<NAME>_FILE``. Unlike environment variables, `inspect` does not show
+            them.
+        command: Command to run instead of the image's ``CMD``.
+        container_port: Port that the server in the container listens on.
         labels: Additional labels of the container.
-        pull: When to fetch the image: if ``missing``, ``always``, or ``never``.
+        pull: When to fetch the image: ``missing``, ``always`` or ``never``.
     """
 
     network: Network | Sequence[str] | None = None
@@ -154,7 +155,7 @@ class ContainerOptions(ServerOptions):
 
     @property
     def is_apart(self) -> bool:
-        """Whether the container has none of the engine's networks."""
+        """Whether the container is attached to none of the engine's networks."""
         return self.network == "none" or self.hosts is not None
 
 
@@ -162,10 +163,10 @@ _NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
 def _host(told: str) -> tuple[str | IPv4Network | IPv6Network, int]:
-    """Parse a host of a list into a name, or a network of addresses, and a port.
+    """Parse an entry of a host list into a name or an address range, and a port.
 
     Raises:
-        ValueError: The text has none of the forms.
+        ValueError: The entry has none of the accepted forms.
     """
     host, _, port = told.lower().rpartition(":")
     if port.isascii() and port.isdigit() and 0 < int(port) < 2**16:
@@ -186,13 +187,14 @@ class LocalDockerProvider(ImageProvider):
 
     Args:
         image: The default image of `launch`.
-        engine: The address of an engine, such as ``unix:///run/podman/podman.sock``; by default
-            the first that `openenv.providers.engines.find_engine` finds.
-        api_key: The key that each server requires: by default a fresh key for each server, passed
-            in a file, which clients in this process find by themselves; None for no key. Servers of
-            the public package check no keys.
-        progress: While an image is fetched: True for a bar, False for nothing, or a function that
-            is called with each line of the engine's. By default a bar if stderr is a terminal.
+        engine: Address of an engine, such as ``unix:///run/podman/podman.sock``. By default the
+            first that `openenv.providers.engines.find_engine` finds.
+        api_key: Key that each server requires. By default each server gets a fresh key, passed in a
+            file, which clients in this process find automatically. None: no key. Servers of the
+            public package check no keys.
+        progress: Progress output while an image is fetched: True for a bar, False for none, or a
+            function that is called with each line of the engine. By default a bar if stderr is a
+            terminal.
         **options: The fields of `ContainerOptions`.
 
     Raises:
@@ -244,7 +246,7 @@ class LocalDockerProvider(ImageProvider):
             return self._start(replace(request, image=image), chosen, engine, key)
 
     def _engine(self) -> EngineInfo:
-        """Return what the engine is; the first call removes orphans and warns of missing limits."""
+        """Return the engine's properties; the first call prunes, and warns of missing limits."""
         with self._turn_of_engine:
             if self._found is None:
                 prune(self._client)
@@ -262,7 +264,7 @@ class LocalDockerProvider(ImageProvider):
         assert request.image is not None
         own = self._fetched(request.image, chosen.pull)
         folder = _folder(key, chosen.secrets)
-        ways = contextlib.ExitStack()  # to the container, and out of it
+        ways = contextlib.ExitStack()  # closes connections to the container, and out of it
         container = None
         try:
             reach = _ways_of(folder / "told", chosen, ways) if chosen.is_apart else None
@@ -287,14 +289,14 @@ class LocalDockerProvider(ImageProvider):
     # ------------------------------------------------------------------ the image
 
     def _fetched(self, image: str, pull: Pull) -> Any:
-        """Return the engine's description of an image, and fetch a missing image."""
+        """Return the engine's description of an image; fetch a missing image first."""
         if pull != "always" and (own := inspect_image(self._client, image)) is not None:
             return own
         if pull == "never":
             raise ProviderError(
                 f"there is no image {image!r} on this machine; build it, or pass pull='missing'"
             )
-        with self._turn_to_fetch:  # so that of many starts at once, one fetches
+        with self._turn_to_fetch:  # so that of concurrent starts only one fetches
             if pull != "always" and (own := inspect_image(self._client, image)) is not None:
                 return own
             name, tag = _parts(image)
@@ -318,7 +320,7 @@ class LocalDockerProvider(ImageProvider):
             make_internal_network(client, NETWORK)
         security = [] if chosen.new_privileges else ["no-new-privileges"]
         if (profile := chosen.seccomp) is not None:
-            if profile != "unconfined" and engine.is_podman:  # which reads a file of its machine
+            if profile != "unconfined" and engine.is_podman:  # Podman expects a path on its machine
                 _write(folder / "seccomp.json", profile)
                 profile = str(folder / "seccomp.json")
             security.append(f"seccomp={profile}")
@@ -354,7 +356,7 @@ class LocalDockerProvider(ImageProvider):
         return str(made["Id"])
 
     def _check_runtime(self, container: str, chosen: ContainerOptions, engine: EngineInfo) -> None:
-        """Refuse a container for which Podman has silently ignored the runtime."""
+        """Raise ProviderError if Podman has silently ignored the runtime option."""
         if chosen.runtime is None or not engine.is_podman:
             return
         given = podmans_runtime(self._client, container)
@@ -387,7 +389,7 @@ class LocalDockerProvider(ImageProvider):
 
 
 def _parts(image: str) -> tuple[str, str]:
-    """Split an image's reference into the name, and the tag or the digest."""
+    """Split an image reference into its name, and its tag or digest."""
     name, _, digest = image.partition("@")
     if digest:
         return name, digest
@@ -443,7 +445,7 @@ class _Container(Server):
                 _remove(self._client, self._id, self._folder)
 
 
-# ---------------------------------------------------------------------- what is left behind
+# ---------------------------------------------------------------------- listing and pruning
 
 
 @dataclass(frozen=True)
@@ -454,8 +456,8 @@ class ListedContainer:
         id: The container's id.
         image: The image's name.
         status: The engine's description of the state.
-        pid: The id of the process that holds the container, or has held it.
-        is_held: Whether that process lives, or belongs to another machine and may live.
+        pid: The id of the process that owns, or owned, the container.
+        is_held: Whether that process is alive, or is on another machine and may be alive.
         folder: The directory with the container's files.
     """
 
@@ -483,11 +485,11 @@ def listed(client: Any) -> Iterator[ListedContainer]:
 
 
 def prune(client: Any) -> list[str]:
-    """Remove the containers whose holder was killed, and return the ids."""
+    """Remove the containers whose owner process was killed, and return their ids."""
     removed = []
     for one in listed(client):
         if not one.is_held:
-            with contextlib.suppress(sdk().errors.APIError):  # another prunes as well
+            with contextlib.suppress(sdk().errors.APIError):  # another process may prune too
                 _remove(client, one.id, one.folder)
                 removed.append(one.id)
     return removed
@@ -505,7 +507,7 @@ def _remove(client: Any, container: str | None, folder: str) -> None:
 
 
 def _folder(key: str | None, told: Mapping[str, str]) -> Path:
-    """Make a directory with a container's files, which no other user may enter."""
+    """Create a directory with a container's files, which no other user can enter."""
     folder = Path(tempfile.mkdtemp(prefix="openenv-container-"))
     inside = folder / "told"
     try:
@@ -551,7 +553,7 @@ def _default_network(engine: EngineInfo) -> Network:
 
 
 class _HostListProxy(Proxy):
-    """A container's proxy, which connects to listed names and listed addresses."""
+    """A container's proxy, which connects only to the listed names and addresses."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         told = [_host(one) for one in hosts]
@@ -567,12 +569,12 @@ class _HostListProxy(Proxy):
 
 
 def _ways_of(told: Path, chosen: ContainerOptions, ways: contextlib.ExitStack) -> Reach:
-    """Make the connections of a container without a network, and return the one to the server.
+    """Set up the tunnel and the proxy of a container without a network; return the tunnel.
 
     Args:
-        told: The directory that the container can read.
+        told: The directory that is mounted in the container.
         chosen: The container's options.
-        ways: Receives what closes the connections.
+        ways: Receives callbacks that close the connections.
     """
     tunnel = Tunnel(told / "server.sock")
     ways.callback(tunnel.close)
@@ -614,7 +616,7 @@ def user_of(own: Mapping[str, Any], wanted: str | None) -> str | None:
 
 
 def make_internal_network(client: Any, name: str, **options: Any) -> None:
-    """Make a missing network that has no way out of the machine."""
+    """Create a network without access outside of the machine, unless it exists."""
     docker = sdk()
     try:
         client.inspect_network(name)
@@ -624,7 +626,7 @@ def make_internal_network(client: Any, name: str, **options: Any) -> None:
                 name, driver="bridge", internal=True, labels={OWNER: "shared"}, **options
             )
         except docker.errors.APIError:
-            client.inspect_network(name)  # another process has made it meanwhile
+            client.inspect_network(name)  # another process has created it meanwhile
 
 
 def execute_in(client: Any, container: str, command: Sequence[str], timeout_s: float) -> Executed:
@@ -657,7 +659,7 @@ def execute_in(client: Any, container: str, command: Sequence[str], timeout_s: f
 
 
 def _logs(client: Any, container: str, lines: int | None) -> str:
-    # The whole log, since Podman's `tail` is sometimes empty and sometimes out of order.
+    # Read the whole log, since Podman's `tail` is sometimes empty and sometimes out of order.
     data = client.logs(container, stdout=True, stderr=True)
     text = redact(bytes(data).decode(errors="replace"))
     return last_lines(text, lines)
@@ -668,7 +670,7 @@ def _exited(client: Any, container: str, state: Mapping[str, Any]) -> ProviderEx
     how = "it took more memory than it may" if state.get("OOMKilled") else f"exit code {code}"
     logs, deadline = "", time.monotonic() + LAST_WORDS_S
     with contextlib.suppress(sdk().errors.APIError):
-        # The last output may reach the engine's log after the container's end.
+        # The last output may reach the engine's log only after the container has ended.
         while not logs.strip() and time.monotonic() < deadline:
             logs = _logs(client, container, LOG_TAIL_LINES)
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Discovery of the engine that runs containers: Docker, or Podman, which has the same API."""
+"""Discovery of the container engine: Docker, or Podman, which has the same API."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from openenv._internal.redaction import redact
 from openenv.errors import ProviderError
 
 PODMAN_START_S = 20.0
-CONNECTIONS = 64  # to one engine; each starting server takes one for a while
+CONNECTIONS = 64  # per engine; each starting server uses one for a while
 SILENCE_S = 120.0
 
-# Podman's service, which ends with this process in any case: standard input is the lifeline.
+# Runs Podman's service, which ends with this process: standard input is the lifeline.
 _SERVICE = 'podman system service --time=0 "$1" </dev/null & read -r _; kill $! && wait'
 
 HOW = (
@@ -47,10 +47,10 @@ def find_engine(address: str | None = None) -> Any:
     """Connect to an engine, and return a client of Docker's SDK (`docker.APIClient`).
 
     Args:
-        address: The address, such as ``unix:///run/podman/podman.sock``. By default that of
-            DOCKER_HOST or of Docker's current context. Without either, the first that answers of
-            Docker's and Podman's sockets of this user and of the machine. If only the program
-            ``podman`` is installed, its service is started for as long as this process lives.
+        address: Address of the engine, such as ``unix:///run/podman/podman.sock``. By default that
+            of DOCKER_HOST or of Docker's current context. Without either, the first of this user's
+            and the machine's Docker and Podman sockets that answers. If only the program ``podman``
+            is installed, its service is started and runs as long as this process.
 
     Raises:
         MissingPackage: Docker's SDK is not installed.
@@ -83,19 +83,20 @@ def _client(docker: Any, address: str) -> Any:
     client = _class_for(docker, address)(
         base_url=address, version="auto", timeout=SILENCE_S, max_pool_size=CONNECTIONS
     )
-    # The SDK would leave its connections open.
+    # The SDK does not close its connections.
     weakref.finalize(client, _close_all, list(client.adapters.values()))
     client.ping()
     return client
 
 
 def _class_for(docker: Any, address: str) -> Any:
-    """Return the SDK's client class, or one without proxies for an engine of this machine."""
+    """Return the SDK's client class; for addresses without a proxy, one that ignores proxies."""
     if proxy_for(re.sub(r"^\w+://", "http://", address)) is not None:
         return docker.APIClient
 
     class Direct(docker.APIClient):  # type: ignore[misc, name-defined, unused-ignore]
-        # Whether `requests` reads the variables for proxies. The SDK connects in its constructor.
+        # False keeps `requests` from reading the proxy variables. The SDK connects in its
+        # constructor, so an attribute set afterwards would be too late.
         trust_env = property(lambda self: False, lambda self, wanted: None)
 
     return Direct
@@ -106,8 +107,8 @@ class EngineInfo:
     """The properties of an engine that matter to a provider.
 
     Attributes:
-        is_podman: Whether the engine is Podman, which does not do all that Docker's API says.
-        is_rootless: Whether the engine has no administrator's rights.
+        is_podman: Whether the engine is Podman, which does not support all of Docker's API.
+        is_rootless: Whether the engine runs without administrator rights.
         is_elsewhere: Whether containers run in a virtual machine, or on another machine.
         processors: The number of processors.
         not_held: The resources whose limits the engine does not enforce.
@@ -120,7 +121,7 @@ class EngineInfo:
     not_held: tuple[str, ...]
 
 
-_LIMITS = {  # Docker's field for support of the limit, and Linux's controller
+_LIMITS = {  # the field of Docker's info, and Linux's cgroup controller
     "memory": ("MemoryLimit", "memory"),
     "processors": ("CpuCfsQuota", "cpu"),
     "processes": ("PidsLimit", "pids"),
@@ -140,7 +141,7 @@ def engine_info(client: Any) -> EngineInfo:
     is_podman = "Podman Engine" in names
     if is_podman and (host := _of_podman(client, "info").get("host")):
         is_rootless = bool(host.get("security", {}).get("rootless"))
-        if is_rootless:  # Docker's API describes the machine then, not the user
+        if is_rootless:  # Docker's API then describes the machine's limits, not the user's
             held = host.get("cgroupControllers") or ()
             not_held = [limit for limit, (_, name) in _LIMITS.items() if name not in held]
     return EngineInfo(
@@ -153,20 +154,20 @@ def engine_info(client: Any) -> EngineInfo:
 
 
 def podmans_runtime(client: Any, container: str) -> str | None:
-    """Return the runtime of a container of Podman's; None if unknown."""
+    """Return the OCI runtime of a Podman container; None if unknown."""
     return _of_podman(client, f"containers/{container}/json").get("OCIRuntime")
 
 
 def _of_podman(client: Any, what: str) -> dict[str, Any]:
-    """Ask Podman's own API, which tells more than Docker's."""
-    with contextlib.suppress(OSError, ValueError):  # the bases of the HTTP client's errors
+    """Query Podman's own API, which returns more than Docker's; return {} on an error."""
+    with contextlib.suppress(OSError, ValueError):  # the base classes of the HTTP client's errors
         return dict(client.get(f"{client.base_url}/v4.0.0/libpod/{what}").json())
     return {}
 
 
 @contextlib.contextmanager
 def engine_errors(what: str) -> Iterator[None]:
-    """Turn the errors of Docker's SDK in the block into ProviderError."""
+    """Convert errors of Docker's SDK in the block to ProviderError."""
     try:
         yield
     except sdk().errors.DockerException as error:
@@ -184,15 +185,15 @@ def inspect_image(client: Any, image: str) -> Any:
 
 def _close_all(adapters: list[Any]) -> None:
     for adapter in adapters:
-        with contextlib.suppress(Exception):  # of Docker's SDK; the client is no longer used
+        with contextlib.suppress(Exception):  # errors of Docker's SDK; the client is no longer used
             adapter.close()
 
 
 def _of_context() -> str | None:
-    """Return the engine of Docker's current context; None for the default context."""
+    """Return the engine's address in Docker's current context; None for the default context."""
     from docker.context import ContextAPI
 
-    with contextlib.suppress(Exception):  # of a file that another program has written
+    with contextlib.suppress(Exception):  # the file is another program's, and may be invalid
         context = ContextAPI.get_current_context()
         if context is not None and context.name != "default":
             return str(context.Host)
@@ -200,9 +201,9 @@ def _of_context() -> str | None:
 
 
 def holder_of(image: str) -> str | None:
-    """Return the engine of this machine that has an image, or may have it; None if there is none.
+    """Return the engine of this machine that has, or may have, an image; None if there is none.
 
-    Docker's SDK is not needed.
+    The engine is named by its program or its address. Docker's SDK is not needed.
     """
     for program in filter(None, map(shutil.which, ("docker", "podman"))):
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -232,7 +233,7 @@ def _listens(path: str) -> bool:
 
 
 class _Podman:
-    """Podman's service, one for this process."""
+    """Podman's service, started at most once per process."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -254,7 +255,7 @@ class _Podman:
         with log.open("wb") as file:
             process = self._process = subprocess.Popen(  # nosec B603, B607  # whichever podman
                 ["sh", "-c", _SERVICE, "openenv", self._address],
-                cwd=folder,  # where podman leaves a file for each container that ran out of memory
+                cwd=folder,  # podman writes a file here for each container that ran out of memory
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=file,

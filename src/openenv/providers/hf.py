@@ -1,8 +1,8 @@
-"""Servers in sandboxes of Hugging Face: https://huggingface.co/docs/huggingface_hub/guides/sandbox
+"""Servers in Hugging Face sandboxes: https://huggingface.co/docs/huggingface_hub/guides/sandbox
 
-The sandboxes of a pool share a machine, which is a job of Hugging Face's, and have the same image.
-A server listens on a socket in its own directory. The job's address leads to the server, with
-credentials that clients do not have; so a port of the loopback interface adds the credentials.
+The sandboxes of a pool share a machine, which is a Hugging Face job, and an image. A server listens
+on a socket in its own directory. The job's URL leads to the server, but needs credentials that
+clients do not have; so a port of the loopback interface adds the credentials.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class HFSandboxProvider(HostedProvider):
 
     All providers of this process with the same image and flavor share a pool, whose machines hold
     many sandboxes each, and end with the process. Users and Landlock isolate the sandboxes, which
-    have no ports: a server listens on the socket ``$SBX_PROXY_DIR/8000.sock``. The server is
-    started by the first of these: `cmd` of the start, `cmd` of the provider, the image's command
+    have no ports: a server listens on the socket ``$SBX_PROXY_DIR/8000.sock``. The first of these
+    commands starts the server: `cmd` of `launch`, `cmd` of the provider, the image's command
     ``server``, and the ``app`` of the ``openenv.yaml`` below ``/app``.
 
     Args:
@@ -83,11 +83,11 @@ class HFSandboxProvider(HostedProvider):
         env_vars: Environment variables of every server.
         flavor: The kind of machine, such as ``cpu-basic``.
         cmd: The shell command that starts the server.
-        server_key: The key that each server requires: by default a fresh key for each server,
-            passed in a file, which clients in this process find by themselves; None for no key.
-            Servers of the public package check no keys, and serve all users of this machine.
+        server_key: Key that each server requires. By default each server gets a fresh key, passed
+            in a file, which clients in this process find automatically. None: no key. Servers of
+            the public package check no keys, so all users of this machine can use them.
 
-    A start takes `cmd`, and `idle_timeout`: seconds without requests after which a sandbox is
+    `launch` takes `cmd` and `idle_timeout`: seconds without requests after which a sandbox is
     deleted, 600 by default.
 
     Raises:
@@ -142,10 +142,10 @@ class HFSandboxProvider(HostedProvider):
 
 
 class _SandboxPools:
-    """The pools of this process, each made for its first sandbox.
+    """The pools of this process, each created with its first sandbox.
 
-    Pools end with the process, since a machine takes seconds to start, and clients come and go.
-    Hugging Face ends a machine that has had no sandboxes for ten minutes.
+    Pools last as long as the process, since a machine takes seconds to start, and clients come and
+    go. Hugging Face ends a machine that has had no sandboxes for ten minutes.
     """
 
     def __init__(self) -> None:
@@ -180,7 +180,7 @@ def _close(close: Callable[[], None], owner: int) -> None:
     if os.getpid() == owner:
         try:
             close()
-        except Exception as error:  # of the library; idle machines end by themselves
+        except Exception as error:  # errors of the library; idle machines end by themselves
             logger.warning("a pool of sandboxes could not be closed: %s", redact(str(error)))
 
 
@@ -201,7 +201,7 @@ class _HFSandbox(HostedSandbox):
             register_secret(value.removeprefix("Bearer "))
 
     def path(self, name: str) -> str:
-        return super().path(name).rpartition("/")[2]  # in the sandbox's home
+        return super().path(name).rpartition("/")[2]  # relative to the sandbox's home
 
     def run(self, script: str, timeout_s: float) -> Executed:
         with _failing("a command could not be run"):
@@ -255,11 +255,11 @@ def _failing(what: str) -> Iterator[None]:
         raise ServiceBusy(redact(f"{what}: {error}"), nothing_was_done=False) from None
 
 
-# ---------------------------------------------------------------------- the way to its server
+# ---------------------------------------------------------------------- connections to the server
 
 
 def _with_credentials(url: str, credentials: Credentials) -> Callable[[asyncio.StreamReader], Any]:
-    """Return a `Reach` of a server below a URL: one request per connection, with credentials.
+    """Return a `Reach` for a server behind a URL: one request per connection, with credentials.
 
     The credentials include ``Authorization``, so the client's own key becomes ``X-API-Key``.
     """
@@ -272,7 +272,7 @@ def _with_credentials(url: str, credentials: Credentials) -> Callable[[asyncio.S
     async def reach(reader: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
         task = asyncio.current_task()
         assert task is not None
-        passing.add(task)  # which nothing else references while a half-closed connection waits
+        passing.add(task)  # nothing else references it while a half-closed connection waits
         try:
             try:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -297,7 +297,7 @@ def _with_credentials(url: str, credentials: Credentials) -> Callable[[asyncio.S
 
 
 class _WholeWriter:
-    """A writer whose end ends the connection, since TLS cannot end one direction alone."""
+    """A writer whose end closes the connection, since TLS cannot end only one direction."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -305,7 +305,7 @@ class _WholeWriter:
 
     def write_eof(self) -> None:
         self._writer.close()
-        # The other side may never answer the end.
+        # The other side may never acknowledge the end.
         asyncio.get_running_loop().call_later(GOODBYE_S, self._writer.transport.abort)
 
 

@@ -1,7 +1,7 @@
 """Servers in a Kubernetes cluster: each server is a pod, or a Deployment.
 
-By default a pod has a read-only root filesystem, no capabilities, a user without rights, limits on
-processors and memory, no token of the cluster, and a NetworkPolicy without any way out. Options
+By default a pod has a read-only root filesystem, no capabilities, an unprivileged user, limits on
+processors and memory, no service account token, and a NetworkPolicy that denies all egress. Options
 grant more.
 """
 
@@ -65,7 +65,7 @@ LOOK_EVERY_S = 0.5
 GONE_S = 30.0  # in addition to a pod's grace period
 STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
 
-# Reasons of a waiting container that do not pass by themselves.
+# Reasons of waiting containers that do not resolve by themselves.
 HOPELESS = {
     "CrashLoopBackOff",
     "CreateContainerConfigError",
@@ -85,19 +85,19 @@ class KubernetesProvider(ImageProvider):
         provider = KubernetesProvider("registry.example/echo-env:1", namespace="rl-training")
         async with EchoEnv.from_docker_image(provider.image, provider=provider) as env: ...
 
-    In a cluster the provider uses the service account of its own pod, elsewhere a kubeconfig. The
-    required rights are the Role in ``deploy/kubernetes/rbac.yaml``.
+    Inside a cluster the provider uses the service account of its own pod, elsewhere a kubeconfig.
+    The required rights are those of the Role in ``deploy/kubernetes/rbac.yaml``.
 
     Args:
         image: The default image of `launch`.
-        kubeconfig: The file with the cluster's address. By default that of KUBECONFIG, the settings
-            of a program in a cluster, or ``~/.kube/config``.
+        kubeconfig: File with the cluster's address. By default that of KUBECONFIG, the in-cluster
+            settings of a pod, or ``~/.kube/config``.
         context: A context of the kubeconfig; None for the current context.
-        api_key: The key that each server requires: by default a fresh key for each server, passed
-            in a file, which clients in this process find by themselves; None for no key. Servers of
-            the public package check no keys.
-        lease_s: Seconds after the last renewal of this process's lease after which others may
-            remove the servers. The lease is renewed three times as often.
+        api_key: Key that each server requires. By default each server gets a fresh key, passed in a
+            file, which clients in this process find automatically. None: no key. Servers of the
+            public package check no keys.
+        lease_s: Seconds after the last renewal of this process's lease after which other processes
+            may remove its servers. The lease is renewed every third of this time.
         **options: The fields of `KubernetesOptions`; among them `namespace`, `resource_limits` and
             `replicas`.
 
@@ -175,7 +175,7 @@ class KubernetesProvider(ImageProvider):
             raise
 
     def _held_by(self, namespace: str) -> _NamespaceLease:
-        """Return the lease by which this process holds servers in a namespace."""
+        """Return the lease under which this process owns servers in a namespace."""
         held = self._leases.get(namespace)
         if held is None or held.is_closed:
             try:
@@ -189,7 +189,7 @@ class KubernetesProvider(ImageProvider):
         return held
 
     def _address(self, made: _ServerObjects, port: int | None) -> tuple[str, Callable[[], None]]:
-        """Return a server's URL, and what closes the connections to the server."""
+        """Return a server's URL, and a function that closes the connections to the server."""
         options = made.options
         if options.reach == "port-forward":
             with self._turn_of_cluster:
@@ -233,10 +233,10 @@ class _ClusterServer(Server):
         super().__init__(url, made.name, key)
         self._made = made
         self._cut = cut
-        self._held = held  # keeps the lease as long as a server may be needed
+        self._held = held  # keeps the lease alive as long as a server may be needed
         self._clean_up_with(cut, made.remove)
 
-    # ------------------------------------------------------------------ how it is
+    # ------------------------------------------------------------------ status
 
     def wait_for_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         patience = min(timeout_s, HEALTH_TIMEOUT_S)
@@ -259,10 +259,10 @@ class _ClusterServer(Server):
         self._check_wanted()
 
     def _runs(self) -> bool:
-        """Return whether the containers run.
+        """Return whether enough containers are running.
 
         Raises:
-            ProviderError: The containers will not run.
+            ProviderError: The containers will never run.
         """
         self._check_wanted()
         running = [pod for pod in self._made.pods() if _is_running(pod)]
@@ -281,7 +281,7 @@ class _ClusterServer(Server):
             raise ProviderExited("somebody has deleted the pod", exit_code=None)
         _raise_trouble(cluster, pod)
 
-    # ------------------------------------------------------------------ what is asked of it
+    # ------------------------------------------------------------------ logs, commands, stop
 
     def _read_log(self, lines: int | None) -> str:
         cluster, pods = self._made.cluster, self._made.pods()
@@ -318,7 +318,7 @@ class _ClusterServer(Server):
         self._made.wait_until_gone()
 
 
-# ---------------------------------------------------------------------- what is made
+# ---------------------------------------------------------------------- objects of a server
 
 
 class _ServerObjects:
@@ -331,7 +331,7 @@ class _ServerObjects:
         self._kinds: list[str] = []
 
     def create(self, objects: Sequence[Manifest], owner: Manifest) -> None:
-        """Create the objects; the last one, which runs the server, then owns the others."""
+        """Create the objects. The last one, which runs the server, becomes the others' owner."""
         runs: Manifest = {}
         for one in objects:
             self._kinds.append(one["kind"])  # even a failed request may have created the object
@@ -345,7 +345,7 @@ class _ServerObjects:
         return self.cluster.list("Pod", self.namespace, labels=f"{SERVER}={self.name}")
 
     def remove(self) -> None:
-        """Delete the objects, without waiting."""
+        """Request the deletion of the objects, without waiting."""
         for kind in reversed(self._kinds):
             self.cluster.delete(kind, self.namespace, self.name)
 
@@ -374,7 +374,7 @@ def _reference(made: Manifest) -> dict[str, Any]:
 
 
 class _PodChooser:
-    """Chooses the pod of each new connection, in turn among the ready pods."""
+    """Chooses the pod of each new connection, round robin among the ready pods."""
 
     def __init__(self, made: _ServerObjects) -> None:
         self._made = made
@@ -394,7 +394,7 @@ class _PodChooser:
 
 
 def _pod_ip(made: _ServerObjects) -> str:
-    """Wait for a pod's address, which a pod gets with its node."""
+    """Wait for a pod's address, which is assigned once the pod has a node."""
     timeout_s = made.options.schedule_timeout_s
     deadline = time.monotonic() + timeout_s
     pause = 0.02
@@ -415,7 +415,7 @@ def _pod_ip(made: _ServerObjects) -> str:
         pause = min(pause * 1.3, LOOK_EVERY_S)
 
 
-# ---------------------------------------------------------------------- how a pod is
+# ---------------------------------------------------------------------- pod status
 
 
 def _containers(pod: Manifest) -> list[dict[str, Any]]:
@@ -432,7 +432,7 @@ def _log_of(cluster: Cluster, pod: Manifest, lines: int | None) -> str:
     try:
         return cluster.logs(metadata["namespace"], metadata["name"], CONTAINER, lines)
     except ClusterError as error:
-        if error.status in (400, 404):  # it has not begun, or is gone
+        if error.status in (400, 404):  # the container has not started, or is gone
             return _last_message(pod)
         raise
 
@@ -445,7 +445,7 @@ def _is_ready(pod: Manifest) -> bool:
 def _trouble(pod: Manifest) -> tuple[str, int | None, bool] | None:
     """Return why a pod will not serve: the reason, the exit code, and whether the pod has ended.
 
-    None if the pod serves, or still may.
+    Return None if the pod serves, or still may.
     """
     status = pod.get("status") or {}
     for one in _containers(pod):
@@ -492,7 +492,7 @@ def _raise_trouble(cluster: Cluster, pod: Manifest) -> None:
 
 
 def check_deployment(cluster: Cluster, namespace: str, name: str) -> None:
-    """Raise an error if no pod of a Deployment will get ready.
+    """Raise an error if no pod of a Deployment will become ready.
 
     Raises:
         ProviderExited: The pods end, or somebody has deleted the Deployment.
@@ -513,7 +513,7 @@ def check_deployment(cluster: Cluster, namespace: str, name: str) -> None:
 
 
 def _last_message(pod: Manifest) -> str:
-    """Return the last lines of an ended container from the pod's status."""
+    """Return the last output of an ended container, from the pod's status."""
     for one in _containers(pod):
         for state in ("state", "lastState"):
             message = ((one.get(state) or {}).get("terminated") or {}).get("message")
@@ -523,7 +523,7 @@ def _last_message(pod: Manifest) -> str:
 
 
 def _events(cluster: Cluster, namespace: str, name: str) -> list[str]:
-    """Return the cluster's warnings about an object; none if access is denied."""
+    """Return the cluster's last 5 warnings about an object; none if access is denied."""
     try:
         found = cluster.list("Event", namespace, fields=f"involvedObject.name={name}")
     except ClusterError:
@@ -543,7 +543,7 @@ def why_not_ready(cluster: Cluster, namespace: str, name: str) -> str:
         pods = cluster.list("Pod", namespace, labels=f"{SERVER}={name}")
     except ClusterError as error:
         return str(error)
-    if not pods:  # a Deployment's ReplicaSets have the reason as an event
+    if not pods:  # the ReplicaSets' events have the reason
         with contextlib.suppress(ClusterError):
             sets = cluster.list("ReplicaSet", namespace, labels=f"{SERVER}={name}")
             names = [one["metadata"]["name"] for one in sets]
@@ -576,14 +576,14 @@ def _cure(error: ClusterError) -> str:
     return ""
 
 
-# ---------------------------------------------------------------------- who holds what
+# ---------------------------------------------------------------------- ownership
 
 
 class _NamespaceLease:
-    """A Lease in a namespace that says that this process lives.
+    """A Lease in a namespace, which shows that this process is alive.
 
-    A process id means nothing on another machine. So the cluster has an object, which this process
-    renews; pods belong to the Lease, and are deleted with it.
+    A process id means nothing on another machine. So the process creates a Lease in the cluster and
+    renews it. The pods belong to the Lease, and are deleted with it.
     """
 
     def __init__(self, cluster: Cluster, namespace: str, seconds: int) -> None:
@@ -626,10 +626,10 @@ def _now() -> str:
 
 
 def prune(cluster: Cluster, namespace: str) -> list[str]:
-    """Delete the servers whose holder has ended or let the lease expire; return the names.
+    """Delete the servers whose owner has ended or let its lease expire; return their names.
 
     Raises:
-        ClusterError: Access is denied.
+        ClusterError: A request failed, for example because access is denied.
     """
     removed = []
     for one in cluster.list("Lease", namespace, labels=f"app.kubernetes.io/managed-by={MANAGER}"):

@@ -1,4 +1,4 @@
-"""Servers in sandboxes of Modal: https://modal.com/docs/guide/sandbox"""
+"""Servers in Modal sandboxes: https://modal.com/docs/guide/sandbox"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["ModalProvider"]
 
 TUNNEL_S = 60
 WRITE_S = 60.0
-MAIN_COMMAND = ("sleep", "infinity")  # the server is started beside it
+MAIN_COMMAND = ("sleep", "infinity")  # the server is started next to it
 OWN = {"app", "env", "environment_name", "image", "encrypted_ports"}  # arguments we set ourselves
 
 
@@ -53,27 +53,27 @@ class ModalProvider(DockerfileProvider):
         provider = ModalProvider(image="ghcr.io/me/echo-env:latest", timeout=3600)
         async with EchoEnv(provider=provider) as env: ...
 
-    An image is an image of a registry, or what `image_from_dockerfile` returns. The server is
-    started by the first of these: `cmd` of the start, `cmd` of the provider, the ``app`` of the
+    An image is an image of a registry, or a name that `image_from_dockerfile` returns. The first of
+    these commands starts the server: `cmd` of `launch`, `cmd` of the provider, the ``app`` of the
     ``openenv.yaml`` in the sandbox (the file in ``/app/env``, or else the one nearest to ``/app``),
     and the Dockerfile's ``CMD``.
 
     Args:
         image: The default image of `launch`.
-        env_vars: Environment variables of every server, passed as a secret of Modal's.
-        app_name: The app of the sandboxes; a missing app is created.
-        use_sandbox_v2: Use the second generation of Modal's sandboxes, which is experimental.
+        env_vars: Environment variables of every server, passed as a Modal secret.
+        app_name: The app of the sandboxes, created if missing.
+        use_sandbox_v2: Use the second generation of Modal sandboxes, which is experimental.
         timeout: Maximum lifetime of a sandbox in seconds.
         cmd: The shell command that starts the server.
-        cpu: Minimum processors of a sandbox.
+        cpu: Minimum number of processors of a sandbox.
         memory: Minimum memory of a sandbox in MiB.
-        surface_server_logs: Put the server's last lines into errors, without secrets. `Server.logs`
-            returns them in any case.
-        server_key: The key that each server requires: by default a fresh key for each server,
-            passed in a file, which clients in this process find by themselves; None for no key.
-            Servers of the public package check no keys.
+        surface_server_logs: Include the server's last lines of output in errors, without secrets.
+            `Server.logs` returns them in any case.
+        server_key: Key that each server requires. By default each server gets a fresh key, passed
+            in a file, which clients in this process find automatically. None: no key. Servers of
+            the public package check no keys.
 
-    A start takes `cmd` and the arguments of ``modal.Sandbox.create``, such as ``region``, ``gpu``,
+    `launch` takes `cmd` and the arguments of ``modal.Sandbox.create``, such as ``region``, ``gpu``,
     ``volumes`` and ``secrets``.
 
     Raises:
@@ -148,10 +148,10 @@ class ModalProvider(DockerfileProvider):
             made = modal.Image.from_registry(image)
         else:
             made = modal.Image.from_dockerfile(str(file.path), context_dir=str(file.context))
-        return made.entrypoint([])  # which would replace MAIN_COMMAND
+        return made.entrypoint([])  # an image's entrypoint would replace MAIN_COMMAND
 
     def _terminate_named(self, modal: Any, name: str) -> None:
-        """End the sandbox of a failed creation, if there is one."""
+        """Terminate the sandbox that a failed creation left, if any."""
         if self._app is None:
             return
 

@@ -1,4 +1,4 @@
-"""Options, keys and names of servers, as all providers treat them."""
+"""Server options, keys and names, shared by all providers."""
 
 from __future__ import annotations
 
@@ -58,19 +58,19 @@ def check_choice(name: str, value: object, allowed: Collection[object]) -> None:
 
 
 def check_positive(**values: float | None) -> None:
-    """Raise ValueError unless each value is a number above 0; None would be a limit that is off."""
+    """Raise ValueError unless each value is above 0. None (no limit) is refused too."""
     for name, value in values.items():
         if value is None or not value > 0:
             raise ValueError(f"{name} is {value!r}; it must be above 0")
 
 
 def check_positive_or_none(**values: float | None) -> None:
-    """Raise ValueError unless each value is above 0, or None, which is the option's default."""
+    """Raise ValueError unless each value is above 0 or None (the option's default)."""
     check_positive(**{name: value for name, value in values.items() if value is not None})
 
 
 def key_of(wanted: str | FreshKey | None) -> str | None:
-    """Return the key of a new server, and hide the key in errors and logs."""
+    """Return the key of a new server, and register the key for redaction."""
     key = secrets.token_urlsafe(32) if isinstance(wanted, FreshKey) else wanted
     register_secret(key or "")
     return key
@@ -82,15 +82,15 @@ def key_file(key: str) -> str:
 
 
 def readable_key_file(key: str) -> str:
-    """Return a key file that people can read the key from: the key itself, as servers take it.
+    """Return a human-readable key file: the bare key, which servers accept too.
 
-    A key that could be read as TOML or JSON is written as `key_file` does.
+    If the bare key could be parsed as TOML or JSON, return the content of `key_file` instead.
     """
     return key if re.fullmatch(r"[^\[{#=][^=]*={0,2}", key) else key_file(key)
 
 
 def slug(what: str) -> str:
-    """Return the part of an image's, package's or file's name that is valid in a DNS name."""
+    """Return the DNS-safe part of the name of an image, a package or a file."""
     last = what.rstrip("/").rpartition("/")[2].partition("@")[0].partition(":")[0]
     words = (c if c.isascii() and c.isalnum() else "-" for c in last.removesuffix(".py").lower())
     return "".join(words)[:MAX_SLUG_CHARACTERS].strip("-") or "server"

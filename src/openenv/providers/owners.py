@@ -1,7 +1,7 @@
-"""Labels that name the process that holds a container or a sandbox.
+"""Labels that name the process that owns a container or a sandbox.
 
-A holder is a process of this machine. A holder that was killed removes nothing; the next process
-that starts something with the same engine does.
+A killed process cannot remove its containers. The next process that starts something on the same
+engine removes them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _machine() -> str:
 
 @functools.lru_cache(maxsize=1)
 def _boot() -> str:
-    """Return an id of this run of the machine and of the namespace of process ids."""
+    """Return an id of this boot of the machine and of the PID namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot}-{os.stat('/proc/self/ns/pid').st_ino}"
@@ -34,10 +34,10 @@ def _boot() -> str:
 
 
 def stat_fields(pid: int | str) -> list[str]:
-    """Return the fields of a process in /proc from the state on; see proc(5).
+    """Return the fields of ``/proc/PID/stat`` from the state on; see proc(5).
 
     Raises:
-        OSError: The process does not run.
+        OSError: The process does not exist.
     """
     return Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()
 
@@ -57,14 +57,14 @@ def own_name() -> str:
 
 
 def pid_of(name: str) -> str:
-    """Return the process id in a label's value, for people."""
+    """Return the process id in a label's value, for display; ``?`` if there is none."""
     return name.split("/")[2] if name.count("/") == 3 else "?"
 
 
 def is_orphan(name: str) -> bool:
-    """Return whether the process of a label is known to have ended.
+    """Return whether the process that a label names is known to have ended.
 
-    Processes of another machine or another namespace count as running, since nobody here can tell.
+    Processes of another machine or PID namespace count as running, since they cannot be checked.
     """
     try:
         machine, boot, pid, began = name.split("/")
@@ -73,6 +73,6 @@ def is_orphan(name: str) -> bool:
         return False
     if machine != _machine() or boot == "unknown":
         return False
-    if boot != _boot():  # an earlier run of the machine, or another namespace
+    if boot != _boot():  # an earlier boot of the machine, or another namespace
         return boot.rpartition("-")[0] != _boot().rpartition("-")[0]
     return _start_time(number) != began

@@ -1,9 +1,9 @@
 """Servers in processes of this machine, for isolation without a container engine.
 
-A server runs in its own session (process group), with its own temporary directory and limits. The
+A server runs in its own session and process group, with its own temporary directory and limits. The
 server ends when the provider stops it, and when the process that started it ends for any reason: a
-watcher in the server's group reads a pipe whose other end only that process has. Processes that the
-server started end with it, unless they left the group (`setsid`).
+watcher in the server's group reads a pipe whose other end only that process holds. Processes that
+the server started end with it, unless they left the group (`setsid`).
 
 Separate processes keep environments from disturbing each other and their caller. They are no
 sandbox against hostile code: a server runs as the same user.
@@ -64,8 +64,8 @@ PORT_FILE = "port"
 KEY_FILE = "key"
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 
-# Leaves a watcher behind in the server's group: a child of nobody, so that a server which waits
-# for its children never waits for it. Standard input is the lifeline.
+# Leaves a watcher in the server's group. The watcher is orphaned, so that a server that waits for
+# its children never waits for the watcher. Standard input is the lifeline.
 _WATCHER = """
 exec 3<&0 </dev/null
 ( (
@@ -82,7 +82,7 @@ exec 3<&0 </dev/null
 ) & )
 exec 3<&-
 """
-# It is run by a forked server, or turns into the server, `$@`.
+# A forked server runs `_WATCH`; `_LAUNCH` turns into the server, `$@`.
 _WATCH = f"directory=$1 server=$2 {_WATCHER}"
 _LAUNCH = f'directory=$1 server=$$; shift {_WATCHER} exec "$@"'
 SERVER = "openenv.server.run"
@@ -90,14 +90,14 @@ SERVER = "openenv.server.run"
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """Limits of a server process; None leaves the limit of this process in force.
+    """Limits of a server process. None keeps the limit of this process.
 
     Attributes:
-        memory_bytes: Address space (RLIMIT_AS).
-        cpu_seconds: CPU time over the whole life (RLIMIT_CPU).
-        open_files: File descriptors (RLIMIT_NOFILE).
-        file_size_bytes: The largest file that may be written (RLIMIT_FSIZE).
-        core_bytes: The largest core dump (RLIMIT_CORE); none by default.
+        memory_bytes: Maximum address space (RLIMIT_AS).
+        cpu_seconds: Maximum CPU time over the whole lifetime (RLIMIT_CPU).
+        open_files: Maximum number of file descriptors (RLIMIT_NOFILE).
+        file_size_bytes: Maximum size of a file that is written (RLIMIT_FSIZE).
+        core_bytes: Maximum size of a core dump (RLIMIT_CORE); 0 by default.
 
     Example:
         >>> from openenv import ProcessLimits, ProcessProvider
@@ -123,13 +123,13 @@ class ServerProcess:
     Args:
         command: The program and the arguments. The program runs in `directory`.
         env_vars: Environment variables on top of this process's.
-        directory: The working directory, removed at the end; by default a new temporary one.
-        api_key: The key that the server is to require, passed in a file that `forget_key` removes.
-        port: The server's port; None if the server writes the number into the file ``port``.
-        keeps_key_file: Whether the server's later child processes read the key file again.
+        directory: Working directory, removed at the end; by default a new temporary one.
+        api_key: Key that the server must require, passed in a file that `forget_key` removes.
+        port: The server's port; None if the server writes the number to the file ``port``.
+        keeps_key_file: Whether child processes that the server starts later read the key file.
 
     Attributes:
-        log_path: The file with the output, until the server has stopped.
+        log_path: The file with the output, which is removed when the server stops.
 
     Raises:
         ProviderError: The server could not be started.
@@ -196,7 +196,7 @@ class ServerProcess:
         )
 
     def forget_key(self) -> None:
-        """Remove the file with the key, once the server has read the file."""
+        """Remove the key file; call it once the server has read the file."""
         (self.directory / KEY_FILE).unlink(missing_ok=True)
 
     @property
@@ -215,7 +215,7 @@ class ServerProcess:
         return self._kept_log is not None
 
     def logs(self, lines: int | None = None) -> str:
-        """Return the output, all or the last `lines`, also after a stop."""
+        """Return the output, or its last `lines` lines. Works after a stop, too."""
         text = self._read("server.log") if self._kept_log is None else self._kept_log
         return last_lines(text, lines)
 
@@ -226,11 +226,11 @@ class ServerProcess:
             return ""
 
     def wait_for_port(self, timeout_s: float) -> int:
-        """Wait until the server has written the number of its port into the file ``port``.
+        """Wait until the server has written its port number to the file ``port``.
 
         Raises:
             ProviderExited: The process ended first.
-            ProviderTimeout: The server took longer.
+            ProviderTimeout: The server reported no port within `timeout_s` seconds.
         """
         port = ""
 
@@ -244,12 +244,12 @@ class ServerProcess:
         return int(port)
 
     def execute(self, command: Sequence[str], timeout_s: float) -> Executed:
-        """Run a command in the server's directory, with the server's variables.
+        """Run a command in the server's directory, with the server's environment variables.
 
-        Processes that the command started end with the command.
+        Processes that the command started are killed when the command ends.
 
         Raises:
-            ProviderError: The command could not be run, or took longer.
+            ProviderError: The command could not be run, or took longer than `timeout_s` seconds.
         """
         try:
             running = subprocess.Popen(  # nosec B603  # what the caller wants run; no shell
@@ -287,7 +287,7 @@ class ServerProcess:
             )
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """End the whole process group, first by SIGTERM, and remove the directory."""
+        """End the whole process group, with SIGTERM first, and remove the directory."""
         if self.is_stopped or self._owner != os.getpid():
             return  # it has been stopped, or this is a forked child's copy
         try:
@@ -295,7 +295,7 @@ class ServerProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace_s)
         finally:
-            # The watcher, which is in the group, has kept the group's id from being used again.
+            # The watcher is in the group, so the group's id cannot have been reused.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             self._kept_log = self.logs()
@@ -308,10 +308,9 @@ class ServerProcess:
 
 
 def _is_running(group: int) -> bool:
-    """Return whether a process of a group runs, zombies aside.
+    """Return whether any process of a group is running, zombies aside.
 
-    The watcher's parent is init, and process 1 of a container may wait for its children late, or
-    never.
+    The watcher's parent is init. Process 1 of a container may reap its children late, or never.
     """
     try:
         os.killpg(group, 0)
@@ -341,7 +340,7 @@ _lifelines: set[int] = set()
 
 
 def _abandon(process: ChildProcess, lifeline: int) -> None:
-    """Release a server, which the watcher then ends, first by SIGTERM."""
+    """Close a server's lifeline. The watcher then ends the server, with SIGTERM first."""
     if lifeline in _lifelines:
         _lifelines.discard(lifeline)
         os.close(lifeline)
@@ -365,8 +364,8 @@ class HostServer(Server):
     """A server in a process of this machine.
 
     Attributes:
-        process: The process.
-        pid: The process id.
+        process: The server's process.
+        pid: The id of the process.
     """
 
     def __init__(
@@ -404,11 +403,11 @@ class HostProvider(ServerProvider, RuntimeProvider):
     """Runs servers as processes of this machine.
 
     Args:
-        host: The address that the servers listen on.
+        host: Address that the servers listen on.
         env_vars: Environment variables of each server.
-        ready_timeout_s: Seconds that a server may take to get ready.
-        api_key: The key that each server requires: by default a fresh key for each start; None
-            for no key. On a loopback address ``/schema`` requires no key in any case.
+        ready_timeout_s: Maximum seconds for a server to get ready.
+        api_key: Key that each server requires. By default a fresh key for each start. None: no key.
+            On a loopback address, ``/schema`` never requires a key.
     """
 
     capabilities: ClassVar[Capabilities] = replace(MANAGED, orphans="end at once")
@@ -426,11 +425,11 @@ class HostProvider(ServerProvider, RuntimeProvider):
         self.ready_timeout_s = ready_timeout_s
         self._env_vars = dict(env_vars or {})
         self._wanted_key = api_key
-        self._starting: ServerProcess | None = None  # what `start` waits for
+        self._starting: ServerProcess | None = None  # the process that a launch waits for
 
     @abstractmethod
     def _spawn(self, request: LaunchRequest, key: str | None) -> ServerProcess:
-        """Start a process."""
+        """Start the server's process."""
 
     def _launch(self, request: LaunchRequest) -> HostServer:
         if request.image is not None:
@@ -473,12 +472,12 @@ class HostProvider(ServerProvider, RuntimeProvider):
         return self._hold(lambda: self.launch(port=port, env_vars=env_vars, **kwargs)).url
 
     def wait_for_ready(self, timeout_s: float | None = None) -> None:
-        """Wait until the server answers `/health`; by default `ready_timeout_s` seconds."""
+        """Wait until the server answers `/health`; by default for `ready_timeout_s` seconds."""
         self._held().wait_for_ready(self.ready_timeout_s if timeout_s is None else timeout_s)
 
     def stop(self) -> None:
         if (starting := self._starting) is not None:
-            starting.stop()  # which ends the waiting start
+            starting.stop()  # the waiting start then fails
         with self._turn:
             if self._server is not None:
                 self._server.stop()
@@ -495,11 +494,11 @@ class ProcessProvider(HostProvider):
             ``module:attribute``.
         env_vars: Environment variables of the server.
         limits: Limits of the server process.
-        host: The address that the server listens on.
-        python: The interpreter that runs the server; by default this one.
+        host: Address that the server listens on.
+        python: Interpreter that runs the server; by default this process's.
         ready_timeout_s: Maximum seconds for the start, and again for getting ready.
-        api_key: The key that the server requires: by default a fresh key for each start, which
-            clients in this process find by themselves; None for no key.
+        api_key: Key that the server requires. By default a fresh key for each start, which clients
+            in this process find automatically. None: no key.
 
     Example:
         >>> from echo_env import EchoEnv
@@ -536,7 +535,7 @@ class ProcessProvider(HostProvider):
         if request.options:
             raise TypeError(f"ProcessProvider does not take {sorted(request.options)}")
         program, paths = sys.executable, []
-        if self._python is None:  # a server with this interpreter can import what this program can
+        if self._python is None:  # the server can then import the same modules as this program
             paths = [f"--path={entry}" for entry in sys.path if entry]
         elif found := shutil.which(self._python):
             program = os.path.abspath(found)
@@ -558,9 +557,9 @@ class ProcessProvider(HostProvider):
 
 
 def target_of_image(image: str) -> str:
-    """Return the installed environment package that an image's name stands for.
+    """Return the installed environment package that corresponds to an image's name.
 
-    ``registry/owner/echo-env:latest`` stands for the package ``echo_env``.
+    ``registry/owner/echo-env:latest`` corresponds to the package ``echo_env``.
 
     Raises:
         ProviderError: No such package is installed.

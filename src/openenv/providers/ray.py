@@ -1,8 +1,8 @@
-"""Servers on the nodes of a Ray cluster, each held by an actor of the caller's job.
+"""Servers on the nodes of a Ray cluster, each owned by an actor of the caller's job.
 
-An actor starts a server in a separate process on the node where Ray has placed the actor, and does
+An actor starts a server in a separate process on the node where Ray placed the actor, and does
 nothing else: clients connect directly to the node's address. The actor ends with its caller, and
-the server ends with the actor, in whatever way those end.
+the server ends with the actor, for any reason.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ __all__ = ["RayOptions", "RayProvider", "RayServer"]
 
 logger = logging.getLogger(__name__)
 
-ANSWER_S = 10.0  # for an actor's answer to a quick call
+ANSWER_S = 10.0  # for an actor to answer a quick call
 STOP_S = 30.0  # for an actor to end a server
 LOOK_S = 0.05  # between two checks of a server by its actor
 PROBE_S = 1.0  # for a connection to a port in the cluster
 END_S = 0.3  # for an actor to report the server's end
 VERDICT_S = 5.0  # for Ray to say why a server has ended
-COMMANDS = 16  # at one time, beside one server
-THREADS = COMMANDS + 8  # of an actor
+COMMANDS = 16  # at one time, per server
+THREADS = COMMANDS + 8  # per actor
 GIB = 2**30
 
 Placement = Literal["spread", "pack"]
@@ -70,23 +70,24 @@ def sdk() -> Any:
 
 @dataclass(frozen=True)
 class RayOptions(ServerOptions):
-    """A server's resources in a cluster, and where the server is placed.
+    """A server's resources in a cluster, and its placement.
 
     Ray's resources are accounting: Ray places no more on a node than the node declares, and
     enforces nothing. Only `limits` are enforced.
 
     Attributes:
-        num_cpus: Processors in Ray's accounting.
-        num_gpus: GPUs in Ray's accounting; the server sees its GPUs in CUDA_VISIBLE_DEVICES.
-        memory_bytes: Memory in Ray's accounting; None for none.
+        num_cpus: Number of processors in Ray's accounting.
+        num_gpus: Number of GPUs in Ray's accounting; the server sees its GPUs in
+            CUDA_VISIBLE_DEVICES.
+        memory_bytes: Memory in Ray's accounting; None for no accounting.
         resources: Custom resources of the cluster, such as ``{"simulator": 1}``.
-        placement: ``spread``: the node with the fewest servers of this provider. ``pack``: the node
-            with the most servers that has room. Full nodes are passed over.
+        placement: ``spread``: use the node with the fewest servers of this provider. ``pack``: use
+            the node with the most servers. In both cases, nodes with room come before full nodes.
         limits: Limits of the server process.
-        max_restarts: How often a server that ended by itself is started again, at the same address
-            and with the same key. The sessions are lost. A lost actor or node is never replaced.
+        max_restarts: How many times a server that ended by itself is restarted, at the same address
+            and with the same key. Its sessions are lost. A lost actor or node is never replaced.
         runtime_env: Ray's runtime environment of the actor, such as packages and a working
-            directory; by default the job's. Ray's dashboard shows the ``env_vars`` in it, and not
+            directory; by default the job's. Ray's dashboard shows the ``env_vars`` in it, but not
             those of `launch`.
     """
 
@@ -112,7 +113,7 @@ class RayOptions(ServerOptions):
                 raise ValueError(f"resources[{name!r}] is {amount!r}; it must be above 0")
 
     def asked(self) -> dict[str, float]:
-        """Return all resources by Ray's names."""
+        """Return all requested resources by Ray's names, without zeros."""
         own = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": self.memory_bytes or 0}
         return {name: n for name, n in {**own, **self.resources}.items() if n}
 
@@ -127,24 +128,24 @@ class RayProvider(ImageProvider):
         servers = [provider.launch() for _ in range(64)]
 
     The provider works in a driver, a task or an actor. Servers end when the process that launched
-    them ends in any way.
+    them ends, for any reason.
 
     Args:
         target: The environment, as for `ProcessProvider`: the name of a package that is installed
             on the nodes, a directory or a file there, or ``module:attribute``. A relative path is
-            relative to this machine's directory, or to the working directory of the runtime
-            environment.
-        address: The cluster's address, as for ``ray.init``. By default the cluster that this
+            relative to this process's directory, or to the working directory of the runtime
+            environment, if there is one.
+        address: Address of the cluster, as for ``ray.init``. By default the cluster that this
             process is connected to, or else the one that ``ray.init()`` finds or starts. A
-            connection that a provider has made ends when the last provider is closed; an existing
-            connection stays.
-        replicas: Reserve the resources of this number of servers when the first is launched, all or
+            connection that a provider opened is closed with the last provider; an existing
+            connection stays open.
+        replicas: Reserve resources for this number of servers when the first is launched, all or
             none. The reservation ends with the last server.
         env_vars: Environment variables of each server.
-        api_key: The key that each server requires: by default a fresh key for each server, which
-            clients in this process find by themselves; None for no key, which admits everybody who
-            reaches the node.
-        start_timeout_s: Maximum seconds for a place in the cluster, and again for the server's
+        api_key: Key that each server requires. By default each server gets a fresh key, which
+            clients in this process find automatically. None: no key, so everybody who reaches the
+            node can connect.
+        start_timeout_s: Maximum seconds to get a place in the cluster, and again for the server to
             start.
         **options: The fields of `RayOptions`.
 
@@ -239,7 +240,7 @@ class RayProvider(ImageProvider):
                 logger.info("%s is placed again: %s", name, error)
 
     def close(self) -> None:
-        """Stop all servers, and close the connection if this module has made it.
+        """Stop all servers. The last provider also closes a connection that a provider opened.
 
         Raises:
             ProviderError: A server could not be stopped; all others are stopped.
@@ -251,7 +252,7 @@ class RayProvider(ImageProvider):
 
 
 class RayServer(Server):
-    """A server that an actor holds.
+    """A server that an actor runs.
 
     Attributes:
         node_id: Ray's id of the server's node.
@@ -267,7 +268,7 @@ class RayServer(Server):
         self._turn_of_watch = threading.Lock()
         self._watch = actor.watch.remote()
         self._abandon = weakref.finalize(self, _abandon, actor, place, _connection(), os.getpid())
-        self._abandon.atexit = False  # at its exit, Ray ends what is left
+        self._abandon.atexit = False  # Ray ends the remaining actors at exit
 
     @property
     def pid(self) -> int:
@@ -288,7 +289,7 @@ class RayServer(Server):
         """Return whether this process still has the connection that made the actor."""
         return self._connection == _connection()
 
-    # ------------------------------------------------------------------ whether it runs
+    # ------------------------------------------------------------------ status
 
     def check_running(self) -> None:
         if self.is_stopped or self._owner != os.getpid():
@@ -311,7 +312,7 @@ class RayServer(Server):
             time.sleep(LOOK_S)
 
     def _look(self) -> tuple[str, int | None, str] | None:
-        """Return how the server has ended, with the exit code and the last lines, or None."""
+        """Return how the server has ended (reason, exit code, last lines); None if it runs."""
         if not self._is_connected():
             return "it has ended with the Ray job that it was of", None, ""
         ray = sdk()
@@ -321,7 +322,7 @@ class RayServer(Server):
             code, how, log = ray.get(self._watch)
             return f"the server process has ended ({how})", code, log
         except ray.exceptions.ActorUnavailableError as error:
-            # Ray has lost the connection to the actor, and may not know yet whether the node lives.
+            # Ray lost the connection to the actor, and may not know yet whether the node is alive.
             if self._is_refused():
                 return f"its node is lost, or its actor: {_words(error)}", None, ""
             self._watch = self._actor.watch.remote()
@@ -334,7 +335,7 @@ class RayServer(Server):
         return _answers(place.hostname or "", place.port or 0) is False
 
     def _is_node_lost(self) -> bool:
-        """Return whether the node does not answer, which Ray may take 15 s to notice."""
+        """Return whether the node does not answer. Ray itself may take 15 s to notice."""
         node = next((n for n in sdk().nodes() if n["NodeID"] == self.node_id), None)
         return node is None or not node["Alive"] or not _is_there(node)
 
@@ -342,7 +343,7 @@ class RayServer(Server):
         super().wait_for_ready(timeout_s)
         self._ask("be told to forget its file", self._actor.forget_key)
 
-    # ------------------------------------------------------------------ what can be asked of it
+    # ------------------------------------------------------------------ logs, commands, stop
 
     def _read_log(self, lines: int | None) -> str:
         try:
@@ -363,11 +364,11 @@ class RayServer(Server):
         return done
 
     def _stop(self) -> None:
-        if not self._is_connected():  # Ray has ended it
+        if not self._is_connected():  # Ray has ended the server
             return
         ray = sdk()
         try:
-            with contextlib.suppress(ray.exceptions.RayActorError):  # which is dead, as it shall be
+            with contextlib.suppress(ray.exceptions.RayActorError):  # the actor is dead already
                 log = ray.get(self._actor.stop.remote(), timeout=STOP_S)
                 self._kept_log = redact(log)
         except ray.exceptions.RayError as error:
@@ -388,7 +389,7 @@ def _take_away(actor: Any, place: _NodePlace) -> None:
 
 
 def _abandon(actor: Any, place: _NodePlace, connection: object, owner: int) -> None:
-    """Kill the actor of a server whose server object is gone."""
+    """Kill the actor of a server whose server object was garbage-collected."""
 
     def take_away() -> None:
         with contextlib.suppress(Exception):  # Ray may be gone, and no caller is left to tell
@@ -405,7 +406,7 @@ def _abandon(actor: Any, place: _NodePlace, connection: object, owner: int) -> N
 
 
 class _ServerActor:
-    """The actor, which holds a server on its node."""
+    """The actor that runs a server on its node."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -529,8 +530,8 @@ class _NodePlace:
     """The place of a server in the cluster, existing or planned.
 
     Attributes:
-        allocator: What assigned the place, and takes it back.
-        asked: The resources that the server takes.
+        allocator: The allocator that assigned the place, and takes it back.
+        asked: The resources that the server requests.
         node_id: The node, if known.
         group: The placement group, or None.
         bundle: The index of the group's bundle.
@@ -559,18 +560,19 @@ class _NodePlace:
         return "DEFAULT"
 
     def leave(self) -> None:
-        """Give the place back. Safe to repeat."""
+        """Return the place to the allocator. Safe to repeat."""
         self.allocator.leave(self)
 
 
 class _PlaceAllocator:
     """Assigns nodes to the servers of a provider.
 
-    Ray's own SPREAD would use dead nodes too, since Ray takes some 15 s to notice a node's end.
+    Ray's own SPREAD strategy would use dead nodes too, since Ray takes about 15 s to notice that a
+    node has ended.
 
     Args:
         own: The provider's default options.
-        replicas: The number of servers with these options for which a placement group is made.
+        replicas: Number of servers with these options to reserve in a placement group.
     """
 
     def __init__(self, own: RayOptions, replicas: int | None) -> None:
@@ -605,7 +607,7 @@ class _PlaceAllocator:
             place.leave()
 
     def _reserved(self, replicas: int) -> _NodePlace | None:
-        """Return a free bundle of the placement group; None if all are taken."""
+        """Return a free bundle of the placement group; None if all bundles are taken."""
         taken = {place.bundle for place in self._taken if place.group is not None}
         free = [bundle for bundle in range(replicas) if bundle not in taken]
         if not free:
@@ -655,7 +657,7 @@ def _fits(node: Mapping[str, Any], asked: Mapping[str, float]) -> bool:
 
 
 def _is_there(node: Mapping[str, Any]) -> bool:
-    """Return whether a node answers, or this process cannot tell."""
+    """Return whether a node answers; True if this process cannot tell."""
     if importlib.import_module("ray.util.client").ray.is_connected():
         return True  # a client outside of the cluster cannot tell
     return _answers(node["NodeManagerAddress"], node["NodeManagerPort"]) is True
@@ -675,7 +677,7 @@ def _answers(host: str, port: int) -> bool | None:
 # ---------------------------------------------------------------------- the connection to Ray
 
 _turn = threading.Lock()
-_providers: weakref.WeakSet[RayProvider] = weakref.WeakSet()  # that have launched a server
+_providers: weakref.WeakSet[RayProvider] = weakref.WeakSet()  # those that launched a server
 _made: tuple[str | None, object] | None = None  # address and identity of our own connection
 
 
@@ -689,10 +691,10 @@ def _connection() -> object:
 
 
 def _connect(provider: RayProvider, address: str | None) -> None:
-    """Connect this process to Ray, if it is not connected.
+    """Connect this process to Ray unless it is connected.
 
     Raises:
-        ProviderError: No Ray answers at the address, or this process is connected to another.
+        ProviderError: Ray does not answer, or this process is connected to another cluster.
     """
     global _made
     ray = sdk()
@@ -717,7 +719,7 @@ def _connect(provider: RayProvider, address: str | None) -> None:
 
 
 def _check_address(address: str) -> None:
-    """Raise ProviderError if nothing listens at an address, which Ray would try for minutes."""
+    """Raise ProviderError if nothing listens at an address; Ray would retry for minutes."""
     place = urlsplit(address if "://" in address else f"ray://{address}")
     if place.port is not None and _answers(place.hostname or "", place.port) is not True:
         raise ProviderError(f"Ray at {address} cannot be reached: nothing answers there")
@@ -734,12 +736,12 @@ def _disconnect(provider: RayProvider) -> None:
                 sdk().shutdown()
 
 
-# ---------------------------------------------------------------------- words
+# ---------------------------------------------------------------------- errors and messages
 
 
 @contextlib.contextmanager
 def _translated_errors(what: str) -> Iterator[None]:
-    """Turn Ray's errors in the block into errors of providers."""
+    """Convert Ray's errors in the block to provider errors."""
     errors = sdk().exceptions
     try:
         yield
@@ -756,14 +758,14 @@ def _translated_errors(what: str) -> Iterator[None]:
 
 
 def _words(error: BaseException) -> str:
-    """Return the message of an error of Ray's without the details for debugging."""
+    """Return the message of a Ray error without the debugging details."""
     lines = [line.strip() for line in str(error).splitlines()]
     aside = ("class_name:", "actor_id:", "pid:", "namespace:", "ip:", "name:")
     return " ".join(line for line in lines if line and not line.startswith(aside))
 
 
 def _unplaced(asked: Mapping[str, float], waited_s: float, times: int = 1) -> ProviderTimeout:
-    """Return the error for a server without a place, with the cluster's resources."""
+    """Return the error for a server that got no place, with the cluster's resources."""
     ray = sdk()
     nodes = [node for node in ray.nodes() if node["Alive"]]
     able = [node for node in nodes if _fits(node, asked)]
@@ -783,7 +785,7 @@ def _unplaced(asked: Mapping[str, float], waited_s: float, times: int = 1) -> Pr
 
 
 def _amounts(resources: Mapping[str, float]) -> str:
-    """Format resources for people, without those that every node has by itself."""
+    """Format resources for people, without those that Ray adds to every node."""
     said = []
     for name, amount in sorted(resources.items()):
         if name in ("memory", "object_store_memory"):

@@ -1,7 +1,7 @@
-"""Servers that a provider has started: any number of servers, each with its own lifetime.
+"""Base classes of servers, and of providers that start any number of servers.
 
-Providers make blocking calls, as the libraries of the engines do. The asynchronous methods run
-these calls in threads.
+Providers make blocking calls, as the engines' libraries do. The asynchronous methods run these
+calls in threads.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Executed:
 
 
 class Server(ABC):
-    """A server that a provider has started. Any thread may call the methods; a `with` stops it.
+    """A server started by a provider. Any thread may call its methods; a `with` block stops it.
 
     Args:
         url: The base URL.
         name: The engine's name for the server.
-        key: The key that the server requires, or None. Clients in this process find the key.
+        key: Key that the server requires, or None. Clients in this process find it automatically.
 
     Attributes:
         url: The base URL.
@@ -78,17 +78,18 @@ class Server(ABC):
         self._abandon: weakref.finalize[..., Any] | None = None
         note_key(url, key)
 
-    # ------------------------------------------------------------------ what a provider implements
+    # ------------------------------------------------------------------ implemented by providers
 
     def check_running(self) -> None:  # noqa: B027 - most engines tell, not all
         """Raise an error if the server is known to have ended.
 
         Raises:
-            ProviderExited: The server has ended by itself; the message has the last lines.
+            ProviderExited: The server has ended by itself; the message has its last lines of
+                output.
         """
 
     def logs(self, lines: int | None = None) -> str:
-        """Return the server's output: all of it, or the last `lines`.
+        """Return the server's output, or only its last `lines` lines.
 
         Raises:
             NotSupported: The output cannot be read.
@@ -109,19 +110,19 @@ class Server(ABC):
 
         Raises:
             NotSupported: The provider cannot run commands.
-            ProviderError: The command could not be run, or took longer.
+            ProviderError: The command could not be run, or took longer than `timeout_s` seconds.
         """
         raise NotSupported(f"{type(self).__name__} runs no commands", feature="execute")
 
     def _clean_up_with(self, *works: Callable[[], object]) -> None:
-        """Set what is called if the server object is lost, or the program ends, without a stop."""
+        """Register functions that run at garbage collection or exit if nobody stops the server."""
         self._abandon = weakref.finalize(self, _abandon, works, os.getpid())
 
     @abstractmethod
     def _stop(self) -> None:
-        """End the server and remove everything that was made for it; called again on a failure."""
+        """End the server and remove everything created for it; called again after a failure."""
 
-    # ------------------------------------------------------------------ what all servers have
+    # ------------------------------------------------------------------ shared by all servers
 
     @property
     def api_key(self) -> str | None:
@@ -130,15 +131,15 @@ class Server(ABC):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `stop` has been called and has succeeded."""
+        """Whether `stop` has succeeded."""
         return self._is_stopped
 
     def wait_for_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Wait until the server answers `/health`.
 
         Raises:
-            ProviderExited: The server ended first; the message has the last lines.
-            ProviderTimeout: The server took longer.
+            ProviderExited: The server ended first; the message has its last lines of output.
+            ProviderTimeout: The server did not answer within `timeout_s` seconds.
         """
         wait_until_healthy(self.url, timeout_s, self._check_wanted, self._last_lines)
 
@@ -154,10 +155,10 @@ class Server(ABC):
             return ""
 
     def stop(self) -> None:
-        """End the server. Safe to repeat; a stop that failed is tried again.
+        """Stop the server. Safe to repeat; a failed stop is tried again.
 
         Raises:
-            ProviderError: The server could not be ended.
+            ProviderError: The server could not be stopped.
         """
         with self._turn:
             if self._is_stopped or self._owner != os.getpid():  # or a forked child's copy
@@ -177,7 +178,7 @@ class Server(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} at {self.url}>"
 
-    # ------------------------------------------------------------------ awaited
+    # ------------------------------------------------------------------ asynchronous versions
 
     async def wait_for_ready_async(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Run `wait_for_ready` without blocking the event loop."""
@@ -207,12 +208,12 @@ class Server(ABC):
 def _abandon(works: Sequence[Callable[[], object]], owner: int) -> None:
     if os.getpid() == owner:  # not a forked child's copy
         for work in works:
-            with contextlib.suppress(Exception):  # the engine may be gone, and nobody is told
+            with contextlib.suppress(Exception):  # the engine may be gone, and no caller is left
                 work()
 
 
 def last_lines(text: str, lines: int | None) -> str:
-    """Return the last lines of a text; all of the text if `lines` is None."""
+    """Return the last `lines` lines of a text; all of the text if `lines` is None."""
     return text if lines is None else "\n".join(text.splitlines()[-lines:])
 
 
@@ -227,7 +228,7 @@ def _failure_to_stop(server: Server) -> ProviderError | None:
 async def _to_the_end(work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
     """Run blocking work in a thread, which cannot be cancelled.
 
-    A cancellation takes effect after the work has ended and `undo` has taken the result back.
+    A cancellation takes effect after the work has ended and `undo`, if any, has undone the result.
     """
     doing = asyncio.ensure_future(asyncio.to_thread(work))
     try:
@@ -244,10 +245,10 @@ class LaunchRequest:
     """The arguments of `ServerProvider.launch`.
 
     Attributes:
-        image: The image to run; None for the provider's own.
+        image: The image to run; None for the provider's default.
         port: The port on this host; None chooses a free port.
         env_vars: Environment variables of the server.
-        options: The provider's own options.
+        options: The provider-specific options.
     """
 
     image: str | None
@@ -262,19 +263,19 @@ class ServerProvider(ABC):
     A subclass implements `_launch` with blocking calls.
 
     Class attributes:
-        capabilities: What the provider guarantees, and what its servers can do.
+        capabilities: Guarantees of the provider, and abilities of its servers.
     """
 
     capabilities: ClassVar[Capabilities]
 
     def __init__(self) -> None:
         self._launched: weakref.WeakSet[Server] = weakref.WeakSet()
-        self._server: Server | None = None  # the one that the older methods hold
+        self._server: Server | None = None  # the server of the single-server methods
         self._turn = threading.RLock()
 
     @abstractmethod
     def _launch(self, request: LaunchRequest) -> Server:
-        """Start a server; leave nothing behind on a failure."""
+        """Start a server; on a failure, leave nothing behind."""
 
     def launch(
         self,
@@ -284,13 +285,13 @@ class ServerProvider(ABC):
         env_vars: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Server:
-        """Start a server, which may not answer yet: see `Server.wait_for_ready`.
+        """Start a server, which may not answer yet; see `Server.wait_for_ready`.
 
         Args:
-            image: The image to run; by default what the provider was made for.
+            image: The image to run; by default the provider's own.
             port: The port on this host; None chooses a free port.
             env_vars: Environment variables of the server.
-            **options: The provider's own options for this server; unknown options are refused.
+            **options: Provider-specific options of this server. Unknown options raise a TypeError.
 
         Raises:
             ProviderError: The server could not be started; nothing is left behind.
@@ -316,7 +317,7 @@ class ServerProvider(ABC):
 
     @property
     def servers(self) -> list[Server]:
-        """The launched servers that have not been stopped."""
+        """The launched servers that are not stopped."""
         return [server for server in list(self._launched) if not server.is_stopped]
 
     def close(self) -> None:
@@ -340,7 +341,7 @@ class ServerProvider(ABC):
     # ------------------------------------------------------------------ one server at a time
 
     def _hold(self, launch: Callable[[], Server]) -> Server:
-        """Start the server that the older methods hold."""
+        """Start the server that the single-server methods use."""
         with self._turn:
             if (running := self._running()) is not None:
                 raise ProviderError(
@@ -363,13 +364,14 @@ class ServerProvider(ABC):
         """Raise an error if the held server is known to have ended.
 
         Raises:
-            ProviderExited: The server has ended by itself; the message has the last lines.
+            ProviderExited: The server has ended by itself; the message has its last lines of
+                output.
         """
         if self._server is not None:
             self._server.check_running()
 
     def logs(self, lines: int | None = None) -> str:
-        """Return the held server's output, all or the last `lines`, also after a stop.
+        """Return the held server's output, or its last `lines` lines. Works after a stop, too.
 
         Raises:
             NotSupported: The output cannot be read.
@@ -389,7 +391,7 @@ class ServerProvider(ABC):
     def api_key(self) -> str | None:
         """The key of the held server; None if no server is held, or no key is required.
 
-        Clients in this process find the key by themselves.
+        Clients in this process find the key automatically.
         """
         running = self._running()
         return None if running is None else running.api_key
@@ -413,7 +415,7 @@ class ImageProvider(ServerProvider, ContainerProvider):
     def _resolve(
         self, request: LaunchRequest, defaults: Options
     ) -> tuple[str, Options, str | None]:
-        """Return the image, the options and the key of a launch; hide secrets in errors and logs.
+        """Return the image, the options and the key of a launch; register secrets for redaction.
 
         Raises:
             ProviderError: Neither the launch nor the provider names an image.

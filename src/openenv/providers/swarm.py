@@ -1,10 +1,10 @@
-"""Servers in services of Docker's Swarm: replicas of one server, which Swarm keeps running.
+"""Servers in Docker Swarm services: replicas of one server, which Swarm keeps running.
 
-A session lives in one replica, so load balancing must not divide a session. Swarm's own balancing
-does: a virtual address sends each connection to any replica, and the HTTP requests of one session
-come on several connections. So a relay in this process, which knows the replicas, leads to the
-service: each WebSocket goes to the replica with the fewest WebSockets, and everything else to one
-replica. Besides, each replica has an address of its own.
+A session lives in one replica, so load balancing must not split a session. Swarm's own load
+balancing does: its virtual address sends each connection to any replica, and the HTTP requests of
+one session use several connections. So this process relays connections to the service: each
+WebSocket goes to the replica with the fewest WebSockets, and everything else to one replica. In
+addition, each replica has its own address.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ LOOPBACK = "127.0.0.1"
 NANO = 10**9
 RESTART_AFTER_S, RESTARTS, RESTARTS_WITHIN_S = 1, 5, 300
 CONNECT_S = 5.0
-HEAD_S = 60.0  # a client may connect long before the first request
+HEAD_S = 60.0  # a client may connect long before its first request
 STOP_S = 3.0 * STOP_GRACE_S
 LOGS_S = 10.0
 NO_NODE = "no suitable node"
@@ -84,31 +84,32 @@ class SwarmOptions(ServerOptions):
 
     Attributes:
         replicas: Number of servers.
-        cpu_limit: Maximum processor time of each, in processors; at most what the smallest node
-            has.
-        memory_limit: Maximum memory of each, in bytes or as a text such as ``"512m"`` or ``"2g"``.
+        cpu_limit: Maximum processor time of each replica, as a number of processors, capped at the
+            number of the smallest node.
+        memory_limit: Maximum memory of each replica, in bytes or as ``"512m"`` or ``"2g"``.
         constraints: Constraints on nodes, such as ``node.labels.gpu==yes``.
         labels: Labels of the service.
-        command: The command instead of the image's; a text is split as a shell does.
-        overlay_network: A network of the swarm that the replicas join in addition. It leads out of
+        command: Command to run instead of the image's; a text is split like a shell command.
+        overlay_network: An additional network of the swarm that the replicas join. It leads out of
             the machine unless it is internal.
-        network: ``internal``: replicas run on this machine only; only this machine reaches them,
+        network: ``internal``: replicas run on this machine only. Only this machine reaches them,
             and they reach only each other, and ports that the machine opens on more than the
             loopback interface. ``published``: replicas run on any node, each at a port of the node
-            that is open on all interfaces, and reach what the node reaches. None means
-            ``internal`` if the swarm is this machine alone, otherwise ``published``, with a
+            that is open on all interfaces, and reach everything that the node reaches. None:
+            ``internal`` if this machine is the whole swarm, otherwise ``published``, with a
             warning.
-        processes: Maximum number of processes and threads of each at one time.
+        processes: Maximum number of processes and threads of each replica at one time.
         read_only: Make the root filesystem read-only.
-        scratch: Writable directories in memory, with the maximum bytes of each.
+        scratch: Writable in-memory directories, with the maximum bytes of each.
         user: The user, as ``uid:gid``. None: the image's user, if this machine has the image and
-            that is not root; otherwise a user without rights.
+            the user is not root; otherwise an unprivileged user.
         capabilities: Linux capabilities to keep; none by default.
-        new_privileges: Let programs gain rights, as by ``setuid``. Engines before Docker 25 cannot
-            forbid it for services; without capabilities there is little to gain.
-        secrets: Swarm's secrets, as files in ``/run/openenv/secrets`` by name, with paths in the
-            variables ``<NAME>_FILE``.
-        container_port: The port that a server listens on.
+        new_privileges: Allow programs to gain privileges, for example through ``setuid``. Engines
+            before Docker 25 cannot forbid this for services; without capabilities there is little
+            to gain.
+        secrets: Secrets by name, stored in Swarm. Each becomes a file in ``/run/openenv/secrets``,
+            whose path is in the variable ``<NAME>_FILE``.
+        container_port: Port that a server listens on.
     """
 
     replicas: int = 2
@@ -174,23 +175,22 @@ class DockerSwarmProvider(ImageProvider):
             service.wait_for_ready()
             urls = [replica.url for replica in service.replicas]
 
-    An engine without a swarm gets one, which listens on the loopback interface only. The provider
-    never leaves the swarm, since others may use it by then. A swarm costs one process of the
-    engine; ``docker swarm leave --force`` ends it.
+    If the engine is in no swarm, the provider creates one that listens on the loopback interface
+    only. The provider never leaves the swarm, since other programs may use it by then. A swarm
+    costs one process of the engine; ``docker swarm leave --force`` ends it.
 
     Args:
         image: The default image of `launch`.
-        auto_init_swarm: Make a swarm if the engine has none.
-        engine: The address of an engine, which must be a manager of its swarm; by default the
-            first that `openenv.providers.engines.find_engine` finds.
-        api_key: The key that each server requires: by default a fresh key for each service, passed
-            in a secret of Swarm's, which clients in this process find by themselves; None for no
-            key.
+        auto_init_swarm: Create a swarm if the engine is in none.
+        engine: Address of an engine, which must be a manager of its swarm. By default the first
+            that `openenv.providers.engines.find_engine` finds.
+        api_key: Key that each server requires. By default each service gets a fresh key, passed in
+            a Swarm secret, which clients in this process find automatically. None: no key.
         **options: The fields of `SwarmOptions`, such as ``overlay_network``.
 
     Raises:
         MissingPackage: Docker's SDK is not installed.
-        ProviderError: No engine was found, or the engine is in no swarm.
+        ProviderError: No engine was found, or the engine is not a manager of a swarm.
         TypeError: An option does not exist.
         ValueError: An option's value is invalid.
     """
@@ -257,7 +257,7 @@ class DockerSwarmProvider(ImageProvider):
 
 
 def _join_swarm(client: Any, may_init: bool) -> None:
-    """Check that an engine is a manager of a swarm, and make a missing swarm.
+    """Check that an engine is a manager of a swarm; create a missing swarm if allowed.
 
     Raises:
         ProviderError: The engine does not support swarms, is in none, or is only a worker.
@@ -272,7 +272,7 @@ def _join_swarm(client: Any, may_init: bool) -> None:
             client.init_swarm(advertise_addr=LOOPBACK, listen_addr=f"{LOOPBACK}:2377")
         except sdk().errors.DockerException as error:
             swarm = client.info().get("Swarm") or {}
-            if swarm.get("LocalNodeState") != "active":  # another process has made it meanwhile
+            if swarm.get("LocalNodeState") != "active":  # another process has created it meanwhile
                 words = getattr(error, "explanation", None) or error
                 raise ProviderError(f"the engine could not be made a swarm: {words}") from None
         swarm = client.info().get("Swarm") or {}
@@ -334,7 +334,7 @@ def _specification(
         for at in (one["File"]["Name"].removeprefix(f"{INSIDE}/") for one in references)
     }
     container = types.ContainerSpec(
-        # An id is looked up in no registry, and names the same image for every replica.
+        # No registry resolves an id, and an id names the same image for every replica.
         here["Id"] if where.is_alone and here else image,
         command=chosen.words,
         env={**{f"{name}_FILE": path for name, path in files.items()}, **env_vars},
@@ -435,7 +435,7 @@ def _remove_service(client: Any, service: str) -> None:
 
 
 def prune(client: Any) -> list[str]:
-    """Remove the services and secrets whose holder was killed, and return the services' names."""
+    """Remove services and secrets whose owner process was killed; return the services' names."""
     error = sdk().errors.APIError
     if not (client.info().get("Swarm") or {}).get("ControlAvailable"):
         return []
@@ -458,12 +458,12 @@ Task = Mapping[str, Any]
 
 
 def container_of(task: Task) -> str:
-    """Return the container of a task; empty if there is none."""
+    """Return the container id of a task; an empty string if there is none."""
     return (task["Status"].get("ContainerStatus") or {}).get("ContainerID") or ""
 
 
 class _Fleet:
-    """The replicas of a service, as Swarm knows them; each slot has one task after the other."""
+    """The replicas of a service, as reported by Swarm. Each slot has one task after another."""
 
     def __init__(
         self, client: Any, service: str, replicas: int, where: _Placement, port: int
@@ -503,7 +503,7 @@ class _Fleet:
         """Return the host and the port of a task's server.
 
         Raises:
-            OSError: The server has no address, or none any more.
+            OSError: The server has no address, or no longer has one.
         """
         if not self._is_internal:
             node = task["NodeID"]
@@ -525,10 +525,10 @@ class _Fleet:
             raise OSError("its container has no address")
         return str(address), self._port
 
-    # ------------------------------------------------------------------ what has ended
+    # ------------------------------------------------------------------ ended replicas
 
     def check_new(self) -> None:
-        """Raise an error if a server of a new service has ended, or has no node to run on."""
+        """Raise an error if a replica of a new service has ended, or has no node to run on."""
         for slot, tasks in self.tasks().items():
             for task in tasks:
                 words = task["Status"].get("Err") or ""
@@ -538,7 +538,7 @@ class _Fleet:
                     raise ProviderError(f"replica {slot} has no place to run: {words}")
 
     def given_up(self, slot: int, tasks: Sequence[Task]) -> ProviderExited | None:
-        """Return the error of a replica that Swarm does not start again, or None."""
+        """Return the error of a replica that Swarm does not restart, or None."""
         if not tasks or any(one["DesiredState"] in ("running", "ready") for one in tasks):
             return None
         return self.exited(slot, tasks[0])
@@ -561,13 +561,13 @@ class _Fleet:
                 lines.append(f"replica {slot} is {status['State']}: {words}".rstrip(": "))
         return "\n".join(lines)
 
-    # ------------------------------------------------------------------ what they have printed
+    # ------------------------------------------------------------------ logs
 
     def logs(self, lines: int | None, tasks: set[str] | None = None) -> str:
         """Return the output of the service, or of some of the tasks.
 
         The output comes from Swarm, since tasks run on any node. Swarm may wait for a node that
-        does not answer; then only the output of the other nodes is returned.
+        does not answer, so after 10 s only the output received until then is returned.
         """
         found: list[str] = []
 
@@ -581,7 +581,7 @@ class _Fleet:
         reading = threading.Thread(target=read, name="openenv-logs", daemon=True)
         reading.start()
         reading.join(LOGS_S)
-        # A line has a time, labels and a text.
+        # A row has a time, labels and a text.
         rows = sorted(tuple((line + "  ").split(" ", 2)) for line in list(found))
         texts = [
             text.removesuffix("  ").removesuffix(" ")
@@ -591,7 +591,7 @@ class _Fleet:
         return redact("\n".join(texts if lines is None else texts[-lines:]))
 
 
-# ---------------------------------------------------------------------- how they are reached
+# ---------------------------------------------------------------------- routing
 
 SESSION = re.compile(rb"session[-_]id", re.IGNORECASE)
 UPGRADE = re.compile(rb"\r\nupgrade: *websocket", re.IGNORECASE)
@@ -600,14 +600,14 @@ UPGRADE = re.compile(rb"\r\nupgrade: *websocket", re.IGNORECASE)
 class _Spread:
     """Distributes the connections of a relay over the replicas.
 
-    A WebSocket is a session, and goes to the replica with the fewest. Any other request may name a
-    session that an earlier request made, so all of them go to one replica as long as it runs.
+    A WebSocket is a session, and goes to the replica with the fewest WebSockets. Any other request
+    may name a session of an earlier request, so all of these go to one replica while it runs.
     """
 
     def __init__(self, fleet: _Fleet) -> None:
         self._fleet = fleet
         self._open: Counter[int] = Counter()
-        self._for_http = ""  # the id of a task
+        self._for_http = ""  # the id of the task for plain HTTP
 
     @asynccontextmanager
     async def __call__(self, reader: asyncio.StreamReader) -> AsyncIterator[tuple[Onward, bytes]]:
@@ -672,15 +672,15 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
         raise OSError("the head of a request is too long") from None
 
 
-# ---------------------------------------------------------------------- as a caller has them
+# ---------------------------------------------------------------------- the service
 
 
 class Service(Server):
     """A service: one server in several replicas.
 
-    The service's `url` distributes WebSockets over the replicas, and leads all plain HTTP to one
-    replica. A session whose connection broke continues at the `url` of its replica only; at the
-    service's `url` the client learns that the session is lost.
+    The service's `url` distributes WebSockets over the replicas, and sends all plain HTTP to one
+    replica. A session whose connection broke can continue only at the `url` of its replica. At the
+    service's `url`, the client learns that the session is lost.
 
     Attributes:
         replicas: The replicas, each a server with its own `url`. They last as long as the service.
@@ -709,7 +709,7 @@ class Service(Server):
         self._clean_up_with(made.remove, partial(_close_all, relays))
 
     def wait_for_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until every replica answers `/health`; errors are as in `Server.wait_for_ready`."""
+        """Wait until every replica answers `/health`; raises as `Server.wait_for_ready` does."""
         what = f"answer from every one of {self._fleet.replicas} replicas"
         wait_until(self._are_healthy, timeout_s, what, self._check_wanted, self._last_lines)
         self._was_ready = True
@@ -727,12 +727,13 @@ class Service(Server):
     def check_running(self) -> None:
         """Raise an error if the service has ended.
 
-        Until `wait_for_ready` has succeeded, the end of one replica is the service's end. Later
-        Swarm starts a replica again, so the service ends when all replicas have ended for good.
+        Until `wait_for_ready` has succeeded, the service has ended as soon as one replica has
+        ended. Later, Swarm restarts replicas, so the service has ended when all have ended for
+        good.
 
         Raises:
             ProviderExited: The service has ended by itself.
-            ProviderError: No node may run a replica.
+            ProviderError: No node can run a replica.
         """
         if self.is_stopped:
             return
@@ -769,7 +770,7 @@ class Service(Server):
 
 
 class _Replica(Server):
-    """One replica of a service. A stop ends the address only; the replica ends with the service."""
+    """One replica of a service. A stop closes only its address; it ends with the service."""
 
     def __init__(self, fleet: _Fleet, slot: int, name: str, relay: Relay, key: str | None) -> None:
         super().__init__(f"http://{LOOPBACK}:{relay.port}", name, key)

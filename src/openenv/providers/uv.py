@@ -1,4 +1,4 @@
-"""Servers that `uv run` starts, each with the dependencies that the project declares."""
+"""Servers started by `uv run`, each with the dependencies that its project declares."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ class UVProvider(HostProvider):
     """Serves a project from a Python environment that uv builds.
 
     Args:
-        project_path: A directory with a ``pyproject.toml``, or ``git+<url>[@ref]``, which is
-            cloned while the server runs; `ref` is a branch, a tag or a commit.
+        project_path: A directory with a ``pyproject.toml``, or ``git+<url>[@ref]``, whose clone
+            lasts as long as the server. `ref` is a branch, a tag or a commit.
         app: The application, as ``module:attribute`` in the project.
         host: The address that the server listens on.
-        reload: Restart when the sources change.
+        reload: Restart the server when the sources change.
         env_vars: Environment variables of the server.
-        context_timeout_s: Maximum seconds for cloning, and again for getting ready.
-        api_key: The key that the server requires: by default a fresh key for each start, which
-            clients in this process find by themselves; None for no key. Servers of the public
-            package check no keys.
+        context_timeout_s: Maximum seconds for each git command, and again for the server to get
+            ready.
+        api_key: Key that the server requires. By default a fresh key for each start, which clients
+            in this process find automatically. None: no key. Servers of the public package check no
+            keys.
 
     Example:
         >>> from openenv import GenericEnvClient, UVProvider
@@ -100,7 +101,7 @@ class UVProvider(HostProvider):
         command += ["python", "-c", _UVICORN, package, self.app]
         command += ["--host", self.host, "--port", str(port), "--workers", str(workers)]
         command += ["--app-dir", str(project), *(["--reload"] if self.reload else [])]
-        # The project declares its dependencies; this program's path must not add to them.
+        # The project declares its dependencies; this program's PYTHONPATH must not add to them.
         env_vars = {"PYTHONPATH": "", **request.env_vars}
         return ServerProcess(
             command,
@@ -154,7 +155,7 @@ def _package(project: Path) -> str:
 
 
 def _free_port(host: str, wanted: int) -> int:
-    """Return a free port for 0; otherwise check that the wanted port is free."""
+    """Return a free port if `wanted` is 0; otherwise check that `wanted` is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

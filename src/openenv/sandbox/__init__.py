@@ -9,8 +9,8 @@
 A `Sandbox` is of the strongest kind that the machine has, and `Sandbox.kind` names it. If no kind
 gives the required guarantee, `SandboxUnavailable` is raised and nothing runs.
 
-Read `sandbox.py` first (the side outside), then `inside/guest.py` (the first process inside) and
-`kinds.py` (how a sandbox is started).
+Read `sandbox.py` first (the side of the holder), then `inside/guest.py` (the first process inside)
+and `kinds.py` (how a sandbox is started).
 """
 
 from __future__ import annotations

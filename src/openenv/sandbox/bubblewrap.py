@@ -1,11 +1,11 @@
-"""Sandboxes by bubblewrap: namespaces, a read-only root, and a filter of system calls.
+"""Bubblewrap sandboxes: namespaces, a read-only root, and a system call filter.
 
-bubblewrap: https://github.com/containers/bubblewrap. If run as root, it makes the namespaces as
-root, and the first process changes to another user; otherwise it makes a user namespace too.
+bubblewrap: https://github.com/containers/bubblewrap. If run as root, it creates the namespaces as
+root, and the first process changes to another user. Otherwise it creates a user namespace too.
 
 Containers often allow user namespaces and little else: an engine that hides parts of /proc forbids
-mounting another, and a filter may refuse to set a host name. A sandbox there has no /proc and keeps
-the container's name, which it cannot change.
+mounting another, and a filter may forbid setting a host name. A sandbox there has no /proc and
+keeps the container's host name, which it cannot change.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["Bubblewrap"]
 HOME, GUEST = "/home/agent", "/run/openenv"
 IN_MEMORY = (HOME, "/tmp", "/dev/shm")  # nosec B108  # inside the sandbox
 HOST_NAME, PROC = ("--hostname", "sandbox"), ("--proc", "/proc")
-SHARED_BYTES = 16 * MIB  # of /dev/shm
-OWN_BYTES = 64 * MIB  # of bubblewrap, and of the first process
-UID = 1000  # in a namespace of users
+SHARED_BYTES = 16 * MIB  # size of /dev/shm
+OWN_BYTES = 64 * MIB  # for bubblewrap and the first process
+UID = 1000  # in a user namespace
 
 PASSWD = "root:x:0:0::/root:/usr/sbin/nologin\nagent:x:{uid}:{uid}::" + HOME + ":/bin/bash\n"
 GROUP = "root:x:0:\nagent:x:{uid}:\n"
@@ -35,7 +35,7 @@ HOSTS = "127.0.0.1 localhost sandbox\n::1 localhost\n"
 
 
 class Bubblewrap:
-    """Sandboxes by bubblewrap."""
+    """The kind of sandbox that uses bubblewrap."""
 
     name = "bubblewrap"
     guarantee = Guarantee.NAMESPACES
@@ -116,7 +116,7 @@ def _namespaces(has_own_user: bool) -> list[str]:
 
 @cache
 def _allows(has_own_user: bool, *options: str) -> bool:
-    """Try whether bubblewrap accepts some options on this machine, once in a process."""
+    """Return whether bubblewrap accepts some options on this machine; tried once per process."""
     command = ["bwrap", *_namespaces(has_own_user), "--ro-bind", "/", "/", *options, "true"]
     tried = subprocess.run(  # nosec B603  # no shell
         command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20

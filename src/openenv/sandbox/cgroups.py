@@ -1,7 +1,7 @@
-"""Control groups (cgroup v2), by which the kernel itself limits the memory of a sandbox.
+"""Control groups (cgroup v2), with which the kernel itself limits the memory of a sandbox.
 
 The kernel also counts its own memory for the sandbox: page tables, socket buffers, attributes of
-files. Groups can only be made below one that was delegated to this process: by systemd
+files. Groups can be created only below a group that was delegated to this process: by systemd
 (``Delegate=yes``, such as ``systemd-run --user -p Delegate=yes``), as a container's own group, or
 by OPENENV_CGROUP. Source: https://docs.kernel.org/admin-guide/cgroup-v2.html
 """
@@ -25,13 +25,13 @@ from openenv.sandbox.policy import SandboxPolicy
 __all__ = ["Group", "make_group", "why_no_group"]
 
 WANTED = ("memory", "pids")
-OWN = "openenv.holder"  # for this process, since a group that contains groups has no processes
+OWN = "openenv.holder"  # for this process, since a group with subgroups cannot have processes
 REMOVE_S = 5.0
 DELEGATED = ("user.delegate", "trusted.delegate")  # systemd's marks
 
 
 class NoGroup(Exception):
-    """The reason why no control group can be made."""
+    """Raised with the reason why no control group can be created."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class Group:
         found = {name: int(size) for name, size in map(str.split, text.splitlines())}
         parts = ("slab", "kernel_stack", "pagetables", "percpu", "vmalloc")
         kernel = found.get("kernel", sum(found.get(name, 0) for name in parts))  # Linux 5.18
-        # Memory that it frees under pressure, such as names of files, does not count.
+        # Memory that the kernel frees under pressure, such as names of files, does not count.
         return kernel + found.get("sock", 0) - found.get("slab_reclaimable", 0)
 
     def why_ended(self, policy: SandboxPolicy) -> str | None:
-        """Return why the kernel ended the sandbox, or None for any other end."""
+        """Return why the kernel ended the sandbox, or None if the kernel did not."""
         events = _read(self.path / "memory.events")
         if re.search(r"^oom(?:_kill|_group_kill)? [1-9]", events, re.MULTILINE):
             allowed = policy.memory_bytes >> 20
@@ -76,7 +76,7 @@ class Group:
                 self.path.rmdir()
                 return
             if time.monotonic() > deadline:
-                return  # a process does not end yet; the group will be empty
+                return  # a process has not ended yet; an empty group will remain
             time.sleep(0.01)
 
 
@@ -90,14 +90,14 @@ _numbers = itertools.count(1)
 
 
 def make_group(memory_bytes: int, processes: int | None) -> Group | None:
-    """Make a group for a sandbox; return None if no group was delegated to this process.
+    """Create a group for a sandbox; return None if no group was delegated to this process.
 
     Args:
-        memory_bytes: The most memory, with files in memory and the kernel's memory.
-        processes: The most processes and threads; None for no limit.
+        memory_bytes: Maximum memory, including files in memory and the kernel's memory.
+        processes: Maximum number of processes and threads; None for no limit.
 
     Raises:
-        OSError: The kernel does not make the group.
+        OSError: The kernel did not create the group.
     """
     home = _home()
     if isinstance(home, str):
@@ -116,12 +116,12 @@ def make_group(memory_bytes: int, processes: int | None) -> Group | None:
     return group
 
 
-# ------------------------------------------------------------------ where groups are made
+# ------------------------------------------------------------------ the parent group
 
 
 @cache
 def _home() -> Path | str:
-    """Return the group in which those of sandboxes are made, or the reason why there is none."""
+    """Return the group below which sandboxes' groups are created, or why there is none."""
     try:
         return _prepared(_delegated())
     except NoGroup as error:
@@ -161,7 +161,7 @@ def _delegated() -> Path:
 
 
 def _mount() -> tuple[Path, str] | None:
-    """Return where cgroup v2 is mounted and the root group there, or None."""
+    """Return the mount point of cgroup v2 and the root group there, or None."""
     for line in _read(Path("/proc/self/mountinfo")).splitlines():
         place, _, kind = line.partition(" - ")
         if kind.startswith("cgroup2 "):
@@ -186,16 +186,16 @@ def _is_delegated(path: Path, top: Path) -> bool:
 
 
 def _prepared(path: Path) -> Path:
-    """Enable controllers for the groups within a group.
+    """Enable the controllers for the groups below a group.
 
     Raises:
-        NoGroup: The group has no such controllers.
+        NoGroup: The group lacks a controller, or cannot be used.
     """
     known = _read(path / "cgroup.controllers").split()
     missing = [name for name in WANTED if name not in known]
     if missing:
         raise NoGroup(f"the control group {path} has no controller for {' and '.join(missing)}")
-    for _ in range(100):  # others may start more meanwhile
+    for _ in range(100):  # other processes may start meanwhile
         if set(WANTED) <= set(_read(path / "cgroup.subtree_control").split()):
             break
         try:
@@ -203,7 +203,7 @@ def _prepared(path: Path) -> Path:
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            own = path / OWN  # a group with processes cannot give controllers: move them
+            own = path / OWN  # a group with processes cannot enable controllers: move them
             own.mkdir(exist_ok=True)
             for pid in _read(path / "cgroup.procs").split():
                 with contextlib.suppress(ProcessLookupError):

@@ -1,7 +1,7 @@
 """`GitServerClient`: clones of a Gitea server's repositories that can be reset quickly.
 
 Uses Gitea's API (https://docs.gitea.com/api, version 1) and the installed `git`. Commands run with
-the rights of this process: run those of an agent in a container or an `openenv.sandbox.Sandbox`.
+the rights of this process: run an agent's commands in a container or an `openenv.sandbox.Sandbox`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMMAND_TIMEOUT_S = 300.0
 REQUEST_TIMEOUT_S = 10.0
 POLL_S = 0.25
 PAGE = 50  # repositories in an answer, Gitea's default limit
-TIMED_OUT = 124  # as of `timeout`
+TIMED_OUT = 124  # the exit code of `timeout`
 
 
 @dataclass
@@ -36,9 +36,9 @@ class RepoInfo:
     """A repository.
 
     Attributes:
-        name: The name.
-        url: URL of the web page.
-        commit: The commit in question.
+        name: Name of the repository.
+        url: URL of its web page.
+        commit: A commit of the repository.
         clone_url: URL to clone from.
     """
 
@@ -57,17 +57,17 @@ class GitServerClient:
             client.execute_git_command("status", "my-repo")
             client.reset_workspace("my-repo", commit="abc123")
 
-    `git` gets the password in environment variables, so that it is in no file and no list of
-    processes, and is sent to this server only.
+    `git` gets the password in environment variables, so the password is in no file and no process
+    list, and is sent only to this server.
 
     Args:
         gitea_url: URL of the server.
-        username: The owner of the repositories, who also logs in.
+        username: Owner of the repositories, and the user that logs in.
         password: The user's password or token.
-        workspace_dir: The directory of the clones; created if missing.
+        workspace_dir: Directory of the clones; created if missing.
 
     Raises:
-        ValueError: `gitea_url` is no URL.
+        ValueError: `gitea_url` is not a URL.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class GitServerClient:
 
         Args:
             repo_name: The name of the repository.
-            target_dir: The directory below the workspace; by default the repository's name.
+            target_dir: Directory below the workspace; by default the repository's name.
             commit: The commit, branch or tag to check out.
 
         Raises:
@@ -187,10 +187,10 @@ class GitServerClient:
     def reset_workspace(self, repo_name: str, commit: str = "main") -> bool:
         """Reset a clone to a commit, discarding changes and untracked files; return True.
 
-        The server is only asked for a commit that the clone does not have.
+        The server is contacted only for a commit that the clone does not have.
 
         Args:
-            repo_name: The clone's directory.
+            repo_name: The clone's directory below the workspace.
             commit: The commit, branch or tag to check out.
 
         Raises:
@@ -228,7 +228,7 @@ class GitServerClient:
 
         Args:
             command: The command without ``git``, such as ``log --oneline -n 3``; no shell is used.
-            working_dir: The directory below the workspace.
+            working_dir: Directory below the workspace; by default the workspace itself.
         """
         try:
             place = self._place(working_dir) if working_dir else self._root
@@ -283,12 +283,12 @@ class GitServerClient:
             "GIT_CONFIG_COUNT": "3" if is_direct else "2",
             "GIT_CONFIG_KEY_0": f"http.{self.gitea_url}/.extraHeader",
             "GIT_CONFIG_VALUE_0": f"Authorization: {self._login}",
-            "GIT_CONFIG_KEY_1": "credential.helper",  # no helper is asked for a password
+            "GIT_CONFIG_KEY_1": "credential.helper",  # ask no helper for a password
             "GIT_CONFIG_VALUE_1": "",
-            # libcurl sends even requests to this machine through a proxy.
+            # libcurl would send even requests to this machine through a proxy.
             "GIT_CONFIG_KEY_2": f"http.{self.gitea_url}/.proxy",
             "GIT_CONFIG_VALUE_2": "",
-            # A directory that is no clone must not count as part of a repository above.
+            # A directory that is no clone must not count as part of a repository above it.
             "GIT_CEILING_DIRECTORIES": str(self._root),
         }
         try:

@@ -1,6 +1,6 @@
-"""Sandboxes by gVisor, whose kernel in user space carries out the system calls.
+"""gVisor sandboxes, in which a kernel in user space carries out the system calls.
 
-gVisor: https://gvisor.dev (`runsc`). No container engine is needed: this module makes the bundle.
+gVisor: https://gvisor.dev (`runsc`). No container engine is needed: this module writes the bundle.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from openenv.sandbox.policy import MIB, Guarantee, SandboxPolicy
 
 __all__ = ["GVisor"]
 
-# ptrace works on every machine, also virtual ones; newer versions have the faster "systrap".
+# ptrace works on every machine, even a virtual one; newer versions have the faster "systrap".
 PLATFORM = "ptrace"
-OWN_BYTES = 256 * MIB  # of gVisor's kernel, and of the first process
+OWN_BYTES = 256 * MIB  # for gVisor's kernel and the first process
 ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 
 
 class GVisor:
-    """Sandboxes by gVisor."""
+    """The kind of sandbox that uses gVisor."""
 
     name = "gvisor"
     guarantee = Guarantee.KERNEL
@@ -57,7 +57,7 @@ class GVisor:
         _write_bundle(folder, policy, uid)
         runsc = ["runsc", "--root", str(folder / "state"), "--platform", PLATFORM]
         runsc += ["--ignore-cgroups", "--network", "none", "--oci-seccomp"]
-        # The nice value that the first process sets counts inside only.
+        # The nice value that the first process sets counts only inside.
         own_bytes = 2 * policy.disk_bytes + SHARED_BYTES + OWN_BYTES
         command = ["nice", "-n", str(kinds.NICE), *runsc, "run", "--bundle", str(folder), name]
         make_group = partial(kinds.group_for, self, policy, own_bytes, None)
@@ -121,7 +121,7 @@ def _config(policy: SandboxPolicy, uid: int) -> dict[str, Any]:
 
 
 def _filter() -> dict[str, Any]:
-    """Return the refusals of `seccomp.program` in the form of the OCI runtime specification."""
+    """Return the refusals of `seccomp.program` in the format of the OCI runtime specification."""
     refused: dict[str, Any] = {"action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM}
     bits = (1 << n for n in range(32) if seccomp.NEW_NAMESPACES >> n & 1)
     rules = [

@@ -1,4 +1,4 @@
-"""A Python interpreter in a sandbox that keeps names between runs."""
+"""A Python interpreter in a sandbox, which keeps names between runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Execution(Completed):
     """The result of a piece of code; see `Completed`.
 
     Attributes:
-        names_are_gone: True if the names of earlier pieces are lost, since the interpreter ended
+        names_are_gone: Whether the names of earlier pieces are lost, because the interpreter ended
             during or before this piece.
     """
 
@@ -44,20 +44,20 @@ class Execution(Completed):
 
 
 class Interpreter:
-    """A CPython in a sandbox that keeps names, imports and files until the end.
+    """A CPython in a sandbox that keeps names, imports and files until it is closed.
 
         with Sandbox() as sandbox, Interpreter(sandbox) as python:
             python.run("x = 6")
             print(python.run("x * 7").stdout)  # 42
 
-    The value of a last expression is printed, as at the prompt. A piece that takes too long is
-    interrupted (`KeyboardInterrupt`). If it does not end within a second, the interpreter and all
-    its processes are killed, and the next piece gets a new interpreter.
+    The value of a final expression is printed, as at the prompt. A piece that exceeds its time
+    limit is interrupted (`KeyboardInterrupt`). If it does not end within another second, the
+    interpreter and all its processes are killed, and the next piece gets a new interpreter.
 
     Args:
         sandbox: The sandbox to run in.
         functions: Functions of this process that the code may call with keyword arguments.
-            Arguments and results must be JSON; an exception is a RuntimeError in the code.
+            Arguments and results must be JSON. An exception becomes a RuntimeError in the code.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class Interpreter:
         self._begin()
 
     def _begin(self) -> None:
-        """Start the interpreter and wait until ready."""
+        """Start the interpreter, and wait until it is ready."""
         place = self.sandbox._place
         self._decoder, self._is_garbled, self._is_busy = Decoder(), False, False
         argv = [place.python, "-s", f"{place.guest}/interpreter.py"]
         self._job = self.sandbox.start(
             argv,
-            environment={"PYTHONHASHSEED": "0"},  # for the same order of sets each time
+            environment={"PYTHONHASHSEED": "0"},  # so that sets have the same order each time
             has_channel=True,
             limit=self.sandbox.policy.output_bytes,
         )
@@ -99,11 +99,12 @@ class Interpreter:
         Args:
             code: The code.
             wall_s: Time limit in seconds; by default `SandboxPolicy.wall_s`.
-            on_output: Called with the stream and some text on arrival.
+            on_output: Called with the stream's name and some text as output arrives.
 
         Returns:
-            The result, with an `exit_code` of 0; 1 after an exception, whose traceback is in
-            `stderr`; the argument of `exit`; or 124 after a timeout.
+            The result. Its `exit_code` is 0; 1 after an exception, whose traceback is in `stderr`;
+            the argument of `exit`; 124 after a timeout; or 255 if the code broke the interpreter's
+            channel.
 
         Raises:
             SandboxEnded: The sandbox has ended.
@@ -146,7 +147,7 @@ class Interpreter:
         )
 
     def _settle(self, job: Running, was_interrupted: bool) -> bool:
-        """Receive all output, or end a running interpreter; return True after an end."""
+        """Receive all output, or end a stuck interpreter; return whether the interpreter ended."""
         if job.code is None and not (was_interrupted and self._is_busy):
             if job.has_more:
                 job.settle()
@@ -160,7 +161,7 @@ class Interpreter:
         return True
 
     def _wait_for_the_end(self, job: Running, deadline: float) -> int | None:
-        """Serve the code's calls until the end; return the exit code, or None without a code."""
+        """Serve the code's calls until it ends; return its exit code, or None without one."""
         self._is_busy = True
         while (frame := self._next(deadline)) is not None:
             header, body = frame
@@ -173,7 +174,7 @@ class Interpreter:
         return None
 
     def _called(self, number: Any, body: bytes) -> bytes:
-        """Carry out a call of the code and return the answer's frame."""
+        """Carry out a call of the code, and return the frame of the answer."""
         if not (isinstance(number, int) and 0 <= number < 2**63):
             number = 0  # the code may send anything
         try:
@@ -187,7 +188,7 @@ class Interpreter:
             return encode(answer, words.encode()[: MAX_BODY // 2])
 
     def _next(self, deadline: float) -> tuple[dict[str, Any], bytes] | None:
-        """Return the interpreter's next frame; None after the time limit or the end."""
+        """Return the interpreter's next frame; None at the deadline or after its end."""
         job = self._job
         assert job is not None
         while True:
@@ -207,7 +208,7 @@ class Interpreter:
             self._decoder.feed(data)
 
     def close(self) -> None:
-        """End the interpreter; the sandbox stays."""
+        """End the interpreter; the sandbox stays open."""
         job, self._job = self._job, None
         if job is not None and job.code is None and not self.sandbox.is_over:
             with contextlib.suppress(SandboxEnded):

@@ -1,4 +1,4 @@
-"""The kinds of sandboxes, which kinds this machine has, and what all kinds need to start."""
+"""The kinds of sandboxes: which of them this machine has, and the code that they share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executab
 
 UIDS = 0x6F000000  # the first of 2^24 user ids for sandboxes, in a range without accounts
 NICE = 10
-PARENTS = 4  # processes of a sandbox that no command started
+PARENTS = 4  # processes of a sandbox besides those of commands
 
 
 @dataclass
@@ -49,15 +49,15 @@ class Place:
     """A started sandbox: the outermost process and the paths inside.
 
     Attributes:
-        process: The process whose standard streams carry the frames.
-        home: The working directory of commands, as they see it.
-        guest: The directory of the programs of `openenv.sandbox.inside`, as commands see it.
-        python: The interpreter, as commands see it.
-        watched: Directories of the machine that count towards `SandboxPolicy.disk_bytes`; empty if
+        process: The outermost process, whose standard streams carry the frames.
+        home: The working directory of commands, as seen inside.
+        guest: The directory of the programs of `openenv.sandbox.inside`, as seen inside.
+        python: The interpreter, as seen inside.
+        watched: Directories of the machine that count toward `SandboxPolicy.disk_bytes`; empty if
             the kernel enforces that limit.
-        mounts: File systems in memory, as commands see them, whose files are counted.
+        mounts: In-memory file systems, as seen inside, whose files are counted.
         group: The control group, if any.
-        release: Called after the process has ended.
+        release: Functions that are called after the process has ended.
         ends_on: The signal on which the process ends the whole sandbox.
     """
 
@@ -79,7 +79,7 @@ class Kind(Protocol):
     guarantee: Guarantee
 
     def why_not(self) -> str | None:
-        """Return what is missing on this machine, with a remedy, or None."""
+        """Return what is missing on this machine and how to get it, or None."""
         ...
 
     def start(self, policy: SandboxPolicy) -> Place:
@@ -116,9 +116,9 @@ def kinds() -> dict[str, Kind]:
 
 
 def kinds_of_this_machine() -> list[Offer]:
-    """Return for each kind, the strongest first, whether this machine has the kind.
+    """Return for each kind whether this machine has it, the strongest first.
 
-    Each kind is tried once in a process by running a command in a sandbox.
+    Each kind is tried once per process, by running a command in a sandbox.
     """
     return [Offer(name, kind.guarantee, _why_not(name)) for name, kind in kinds().items()]
 
@@ -152,13 +152,13 @@ def strongest(
     """Return the strongest kind that this machine has, or the named kind.
 
     Args:
-        require: The weakest guarantee to accept.
-        kind: Consider this kind only.
+        require: The weakest acceptable guarantee.
+        kind: The only kind to consider.
         policy: The policy that the kind must be able to enforce.
 
     Raises:
-        SandboxUnavailable: No kind gives the guarantee; the text has the reason for each.
-        ValueError: There is no kind or guarantee of that name.
+        SandboxUnavailable: No kind gives the guarantee; the message has the reason for each kind.
+        ValueError: No kind or guarantee has that name.
     """
     wanted, known = Guarantee.of(require), kinds()
     if kind is not None and kind not in known:
@@ -184,7 +184,7 @@ def strongest(
 
 
 def settings_of(policy: SandboxPolicy, uid: int | None) -> str:
-    """Return the settings of a sandbox's first process, for the command line."""
+    """Return the settings of a sandbox's first process, as JSON for its command line."""
     limits = {
         "RLIMIT_DATA": policy.memory_bytes,
         "RLIMIT_FSIZE": policy.file_bytes,
@@ -197,7 +197,7 @@ def settings_of(policy: SandboxPolicy, uid: int | None) -> str:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a directory with all contents, however deep."""
+    """Remove a directory with all its contents, however deep."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:
@@ -209,7 +209,7 @@ def remove_tree(folder: Path) -> None:
 def own_uid() -> int | None:
     """Return a user id for a sandbox; None if this process cannot change the user.
 
-    The kernel limits processes by user, and users cannot signal one another.
+    The kernel limits processes per user, and users cannot signal one another.
     """
     return UIDS | random.SystemRandom().randrange(2**24) if os.geteuid() == 0 else None
 
@@ -228,16 +228,16 @@ LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 def group_for(
     kind: Kind, policy: SandboxPolicy, own_bytes: int, processes: int | None
 ) -> Group | None:
-    """Make the control group of a sandbox; return None if there can be none.
+    """Create the control group of a sandbox; return None if there can be none.
 
     Args:
         kind: The kind of the sandbox.
         policy: The limits.
-        own_bytes: Memory for the sandbox itself and for files in memory.
-        processes: The most processes; None if the kernel cannot count them.
+        own_bytes: Additional memory for the sandbox itself and for files in memory.
+        processes: Maximum number of processes; None if the kernel cannot count them.
 
     Raises:
-        SandboxUnavailable: There can be no group, and the policy requires one.
+        SandboxUnavailable: No group can be created, and the policy requires one.
     """
     group = make_group(policy.memory_bytes + own_bytes, processes)
     if group is None and policy.strict_memory:
@@ -245,8 +245,8 @@ def group_for(
     return group
 
 
-# The kernel ends a sandbox with the thread that started it (bubblewrap's --die-with-parent), so one
-# thread that lives as long as the process starts all of them.
+# The kernel ends a sandbox when the thread that started it ends (bubblewrap's --die-with-parent),
+# so one thread that lives as long as the process starts all sandboxes.
 _starters: dict[int, ThreadPoolExecutor] = {}
 _starters_lock = threading.Lock()
 
@@ -271,10 +271,10 @@ def spawn(
 
     Args:
         command: The command line.
-        keep: Open files for the process; they are closed here.
-        make_group: Makes the control group of the process.
+        keep: Open files that the process inherits; they are closed here.
+        make_group: Creates the control group of the process.
         cwd: The working directory; by default that of this process.
-        release: Called if the process does not start.
+        release: Functions that are called if the process does not start.
     """
     group = None
     try:
@@ -294,7 +294,7 @@ def spawn(
             )
         )
     except BaseException:
-        with contextlib.ExitStack() as stack:  # each is called, whatever another raises
+        with contextlib.ExitStack() as stack:  # call each, even if another raises
             for undo in reversed(release):
                 stack.callback(undo)
             if group is not None:
@@ -308,7 +308,7 @@ def spawn(
 
 
 def file_of(data: bytes) -> int:
-    """Return an open file in memory that contains `data`."""
+    """Return the descriptor of an in-memory file that contains `data`."""
     fd = os.memfd_create("openenv-sandbox")
     with open(fd, "wb", closefd=False) as file:
         file.write(data)

@@ -1,7 +1,7 @@
-"""Sandboxes by Landlock: a separate user (as root), a domain, limits, and a system call filter.
+"""Landlock sandboxes: a separate user (if root), a domain, limits, and a system call filter.
 
-For machines that allow no namespaces. With Landlock (Linux 5.13, `landlock(7)`) a process gives up
-access to files and, since version 6 (Linux 6.12), signals to processes outside. There is no
+For machines that do not allow namespaces. With Landlock (Linux 5.13, `landlock(7)`) a process gives
+up access to files and, since version 6 (Linux 6.12), signals to processes outside. There is no
 network: the filter refuses sockets except connected pairs. Without a separate user, the filter also
 refuses changes of modes, owners and times, even of the sandbox's own files.
 """
@@ -28,14 +28,14 @@ CREATE_RULESET = 444
 VERSION = 1  # a flag that requests the version
 NEEDED = 6
 
-OWN_BYTES = 64 * MIB  # of the keeper, and of the first process
+OWN_BYTES = 64 * MIB  # for the keeper and the first process
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # Without a separate user, commands could open the holder's terminal there.
 TERMINALS = ("/dev/ptmx", "/dev/pts")
 
 
 class Landlock:
-    """Sandboxes by Landlock."""
+    """The kind of sandbox that uses Landlock."""
 
     name = "landlock"
     guarantee = Guarantee.PROCESS
@@ -97,7 +97,7 @@ class Landlock:
 
 
 def _python() -> str | None:
-    """Return this process's interpreter, or the machine's if closed to the sandbox's user."""
+    """Return a Python that the sandbox's user can run, preferably this process's, or None."""
     candidates = [kinds.PYTHON, "/usr/bin/python3", "/usr/local/bin/python3"]
     if os.geteuid() != 0:
         return kinds.PYTHON

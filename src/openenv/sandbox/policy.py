@@ -33,7 +33,7 @@ class Guarantee(enum.IntEnum):
         """Return a guarantee by name.
 
         Raises:
-            ValueError: There is no guarantee of that name.
+            ValueError: No guarantee has that name.
         """
         try:
             return name if isinstance(name, cls) else cls[str(name).upper()]
@@ -47,31 +47,31 @@ class Guarantee(enum.IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxPolicy:
-    """The limits of a sandbox. The defaults suit a program of the size of an exercise.
+    """The limits of a sandbox. The defaults suit small programs, such as exercises.
 
     Attributes:
-        network: Hosts that the code may reach, as ``"pypi.org:443"`` or ``"*.pypi.org:443"``, over
-            HTTP and HTTPS through the proxy in the usual variables. If empty, there is only the
-            sandbox's own loopback.
-        memory_bytes: Memory of all processes together, and of each. A sandbox that exceeds it is
-            ended. Files in memory do not count here, but towards `disk_bytes`.
+        network: Hosts that the code may reach, such as ``"pypi.org:443"`` or ``"*.pypi.org:443"``,
+            over HTTP and HTTPS through the proxy in the usual variables. If empty, there is only
+            the sandbox's own loopback interface.
+        memory_bytes: Maximum memory of all processes together, and of each. A sandbox that exceeds
+            it is ended. Files in memory do not count here, but toward `disk_bytes`.
         strict_memory: Require a control group (cgroup v2), so that the kernel enforces the memory
             limit and counts its own memory for the sandbox. Without a group delegated to this
             process, no sandbox starts. By default a group is used if there is one; otherwise a
             thread measures ten times a second and estimates the kernel's memory.
-        disk_bytes: Bytes written in the home directory, and as many in ``/tmp``.
-        file_bytes: Size of a file.
-        processes: Number of processes at a time, threads included.
-        open_files: Open files of a process; at least 32.
-        cpu_s: CPU seconds of a process of a command. Interpreters and terminals have no such limit;
-            each piece of code has `wall_s`.
+        disk_bytes: Maximum bytes written in the home directory, and again in ``/tmp``.
+        file_bytes: Maximum size of a file.
+        processes: Maximum number of processes and threads at one time.
+        open_files: Maximum number of open files of a process; at least 32.
+        cpu_s: Maximum CPU seconds of each process of a command. Interpreters and terminals have no
+            such limit; `wall_s` limits each piece of code.
         wall_s: Default time limit of a command, in seconds.
-        output_bytes: Output of a command on each stream. Of more output the first and the last half
-            are kept, and the rest is counted.
-        readable: Further files and directories of the machine that are visible at the same path,
-            read-only.
+        output_bytes: Maximum output of a command on each stream. If there is more, the first and
+            the last half are kept, and the omitted bytes are counted.
+        readable: Additional files and directories of the machine, visible read-only at the same
+            path.
         environment: Variables in addition to ``PATH``, ``HOME``, ``LANG`` and the like. None of the
-            machine's are inherited.
+            machine's variables are inherited.
 
     Raises:
         ValueError: A limit is not positive or too low for any command, a path is not absolute, or a

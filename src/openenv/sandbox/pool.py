@@ -17,18 +17,19 @@ T = TypeVar("T", bound="contextlib.AbstractContextManager[object]")
 
 
 class Pool(Generic[T]):
-    """Items that are made in advance, usually sandboxes. Each is used once.
+    """Items that are created in advance, usually sandboxes. Each item is used once.
 
         with Pool(Sandbox, size=4) as pool, pool.take() as sandbox:
             sandbox.run("true")
 
-    Items are never returned, since a sandbox keeps traces of what ran in it. For each taken item a
-    thread of the pool makes another; an empty pool makes an item in `take`. Thread-safe.
+    Items are never returned, since a sandbox keeps traces of the code that ran in it. For each item
+    taken, a thread of the pool creates another; if the pool is empty, `take` creates an item
+    itself. Thread-safe.
 
     Args:
-        make: Makes an item, which is a context manager.
-        size: The number of items to keep ready, from the first `take` or `fill` on.
-        is_good: Returns whether an item that was kept ready can still be used; others are closed.
+        make: Creates an item, which is a context manager.
+        size: Number of items to keep ready, from the first `take` or `fill` on.
+        is_good: Returns whether an item that was kept ready can still be used. Others are closed.
     """
 
     def __init__(
@@ -46,11 +47,11 @@ class Pool(Generic[T]):
         self._pid = os.getpid()
 
     def take(self) -> T:
-        """Return a fresh item, which the caller closes.
+        """Return a fresh item, which the caller must close.
 
         Raises:
             RuntimeError: The pool is closed.
-            Exception: Making an item failed.
+            Exception: Creating an item failed.
         """
         while True:
             with self._lock:
@@ -65,7 +66,7 @@ class Pool(Generic[T]):
         return self._make() if found is None else found
 
     def fill(self) -> None:
-        """Start to make the missing items, and return at once."""
+        """Start creating the missing items, and return at once."""
         with self._lock:
             self._forget_items_of_parent()
             if self._filler is None and not self._is_closed and len(self._ready) < self.size:
@@ -84,7 +85,7 @@ class Pool(Generic[T]):
             self._ready, self._filler, self._pid = deque(), None, os.getpid()
 
     def _fill(self) -> None:
-        """Make the missing items; after a failure, the next `take` makes an item and raises."""
+        """Create the missing items. After a failure, the next `take` creates an item and raises."""
         while True:
             with self._lock:
                 if self._is_closed or len(self._ready) >= self.size:

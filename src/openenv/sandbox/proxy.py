@@ -1,7 +1,7 @@
-"""An HTTP proxy that reaches only the hosts that a sandbox's policy names.
+"""An HTTP proxy that connects only to the hosts in a sandbox's policy.
 
 The proxy listens on a socket in the file system, which is mounted into the sandbox. Inside,
-`openenv.sandbox.inside.forward` forwards connections on the loopback to that socket.
+`openenv.sandbox.inside.forward` forwards connections on the loopback interface to that socket.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from openenv.sandbox.inside.forward import relay
 
 __all__ = ["PROXY_SOCKET", "Proxy", "variables"]
 
-PROXY_SOCKET = "/run/proxy.sock"  # in the sandbox
-PORT = 3128  # of the sandbox's loopback
+PROXY_SOCKET = "/run/proxy.sock"  # inside the sandbox
+PORT = 3128  # on the sandbox's loopback interface
 MAX_HEAD = 2**16
-MAX_CONNECTIONS = 128  # at once: each has a thread of this program
+MAX_CONNECTIONS = 128  # at one time: each has a thread of this program
 CONNECT_TIMEOUT_S, IDLE_TIMEOUT_S = 10.0, 60.0
 
 
 def variables() -> dict[str, str]:
-    """Return the environment variables by which programs find the proxy."""
+    """Return the environment variables that direct programs to the proxy."""
     url = f"http://127.0.0.1:{PORT}"
     names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
     return dict.fromkeys(names, url) | {"no_proxy": "localhost,127.0.0.1"}
 
 
 class Proxy:
-    """A proxy that connects to some hosts only.
+    """A proxy that connects only to listed hosts.
 
     Args:
-        hosts: The hosts, as ``NAME:PORT``; a name may begin with ``*.``.
+        hosts: Allowed hosts, as ``NAME:PORT``; a name may begin with ``*.``.
     """
 
     def __init__(self, hosts: Iterable[str]) -> None:
@@ -98,13 +98,13 @@ class Proxy:
 def is_public(address: str) -> bool:
     """Return whether an address is public.
 
-    An IPv6 address that embeds an IPv4 address is judged by the latter: mapped or "compatible" (RFC
-    4291, 2.5.5), NAT64 (RFC 6052), 6to4 (RFC 3056) and Teredo (RFC 4380).
+    An IPv6 address that embeds an IPv4 address is judged by the IPv4 address: mapped or
+    "compatible" (RFC 4291, 2.5.5), NAT64 (RFC 6052), 6to4 (RFC 3056) and Teredo (RFC 4380).
     """
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv4Address):
         return found.is_global
-    if found in _LOCAL_NAT64:  # only the network knows where the IPv4 address stands in it
+    if found in _LOCAL_NAT64:  # only the network knows where the IPv4 address is in it
         return False
     inner = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
     if found in _COMPATIBLE or found in _NAT64:
@@ -158,7 +158,7 @@ class _ProxyServer(socketserver.ThreadingUnixStreamServer):
             self._places.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log nothing: a fault in what a sandbox sends is no error of this program."""
+        """Log nothing: invalid data from a sandbox is not an error of this program."""
 
 
 class _ProxyConnection(socketserver.BaseRequestHandler):

@@ -1,7 +1,7 @@
-"""`PyExecutor`: Python in this process by smolagents' interpreter.
+"""`PyExecutor`: runs Python in this process with smolagents' interpreter.
 
-The interpreter walks the syntax tree and allows listed imports only, which protects from accidents.
-It is no sandbox: malicious code can escape, or take all memory. Run untrusted code in
+The interpreter walks the syntax tree and allows only listed imports, which protects against
+accidents. It is no sandbox: malicious code can escape, or use all memory. Run untrusted code in
 `openenv.sandbox.Interpreter`.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["PyExecutor"]
 class PyExecutor:
     """Runs pieces of code that share names.
 
-    The code has two further functions, `format_exc` (of `traceback`) and `safe_json_dumps`.
+    The code can call two additional functions, `format_exc` (of `traceback`) and `safe_json_dumps`.
 
     Args:
         additional_imports: Modules that the code may import in addition to smolagents' list.
@@ -47,8 +47,9 @@ class PyExecutor:
         """Run a piece of code.
 
         Returns:
-            In `stdout` the output, then the value of the last line as JSON or else its `repr`.
-            After an exception `stdout` is empty, `stderr` the traceback and `exit_code` 1.
+            A result whose `stdout` has the output, then the value of the last line as JSON, or else
+            its `repr`. After an exception, `stdout` is empty, `stderr` has the traceback, and
+            `exit_code` is 1.
         """
         try:
             done = self._executor(code)

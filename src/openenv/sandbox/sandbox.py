@@ -1,4 +1,4 @@
-"""Sandboxes and commands in sandboxes, as seen by the holder outside.
+"""Sandboxes and their commands, as seen by the holder: the process that created the sandbox.
 
 Nothing that comes out of a sandbox is trusted: lengths are bounded before anything is read, every
 wait has a limit, and the holder measures time and ends the sandbox from outside.
@@ -39,8 +39,8 @@ OnOutput = Callable[[str, str], Any]
 START_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 30.0  # for the first process, which never computes
 INTERRUPT_GRACE_S = 1.0
-# Unread bytes of a running command. Of a stream the last are kept; a channel must be complete, so
-# that more ends the sandbox.
+# Maximum unread bytes of a running command. A stream keeps its last bytes. A channel must be
+# complete, so more bytes end the sandbox.
 MAX_UNREAD, MAX_UNREAD_OF_CHANNEL = 2**20, 16 * 2**20
 
 
@@ -49,13 +49,13 @@ class Completed:
     """The result of a command.
 
     Attributes:
-        exit_code: The exit code, as in a shell: 128 plus the number of a signal that ended the
+        exit_code: The exit code, as in a shell: 128 plus the signal's number if a signal ended the
             command.
         stdout: Standard output, at most `SandboxPolicy.output_bytes`.
-        stderr: Standard error, at most as much.
-        timed_out: True if the command exceeded its time limit and was ended.
-        left_out: The number of bytes that are missing from the middle of each stream.
-        seconds: The duration.
+        stderr: Standard error, with the same limit.
+        timed_out: Whether the command exceeded its time limit and was ended.
+        left_out: Number of bytes omitted from the middle of each stream.
+        seconds: Duration of the command.
     """
 
     exit_code: int
@@ -74,16 +74,16 @@ class Sandbox:
             print(done.exit_code, done.stdout, sandbox.kind)
 
     Commands share the sandbox's files and processes; two sandboxes share nothing. Methods block.
-    One thread at a time may use a sandbox, but any thread may `close` it.
+    Only one thread at a time may use a sandbox, but any thread may `close` it.
 
     Args:
         policy: The limits; by default those of `SandboxPolicy()`.
-        require: The weakest guarantee to accept: ``"process"``, ``"namespaces"`` or ``"kernel"``.
-        kind: Use this kind only: ``"gvisor"``, ``"bubblewrap"`` or ``"landlock"``. By default the
+        require: The weakest acceptable guarantee: ``"process"``, ``"namespaces"`` or ``"kernel"``.
+        kind: The only kind to use: ``"gvisor"``, ``"bubblewrap"`` or ``"landlock"``. By default the
             strongest that this machine has.
 
     Raises:
-        SandboxUnavailable: This machine has no such kind. Nothing weaker is used instead.
+        SandboxUnavailable: This machine has no suitable kind. A weaker kind is never used instead.
         SandboxEnded: The sandbox did not start.
     """
 
@@ -99,7 +99,7 @@ class Sandbox:
 
     @classmethod
     def of_kind(cls, kind: Kind, policy: SandboxPolicy) -> Self:
-        """Start a sandbox of any kind, also one that this package does not know."""
+        """Start a sandbox of any kind, even one that is not part of this package."""
         sandbox = cls.__new__(cls)
         sandbox._begin(kind, policy)
         return sandbox
@@ -112,7 +112,7 @@ class Sandbox:
         self._decoder = Decoder()
         self._jobs: dict[int, Running] = {}
         self._why: str | None = None
-        self._lock = threading.RLock()  # held while its files are read or written
+        self._lock = threading.RLock()  # held while the sandbox's pipes are read or written
         try:
             self._place = kind.start(policy)
         except OSError as error:
@@ -176,16 +176,16 @@ class Sandbox:
         wall_s: float | None = None,
         on_output: OnOutput | None = None,
     ) -> Completed:
-        """Run a command and wait for the end.
+        """Run a command, and wait until it ends.
 
         Args:
             command: A line for ``/bin/sh``, or a program and its arguments.
             stdin: The standard input.
             cwd: The working directory; by default `home`.
-            environment: Further environment variables.
+            environment: Additional environment variables.
             wall_s: End the command and its processes after this many seconds, and set
                 `Completed.timed_out`; by default `SandboxPolicy.wall_s`.
-            on_output: Called with ``"stdout"`` or ``"stderr"`` and some text on arrival.
+            on_output: Called with ``"stdout"`` or ``"stderr"`` and some text as output arrives.
 
         Raises:
             SandboxEnded: The sandbox has ended, for example because it took too much memory.
@@ -233,22 +233,22 @@ class Sandbox:
         on_output: OnOutput | None = None,
         has_channel: bool = False,
     ) -> Running:
-        """Start a command and return a handle for input and output.
+        """Start a command, and return a handle for its input and output.
 
         Args:
             command: A line for ``/bin/sh``, or a program and its arguments.
             cwd: The working directory; by default `home`.
-            environment: Further environment variables.
+            environment: Additional environment variables.
             terminal: Rows and columns of a terminal for the command; None for pipes.
-            limit: Keep this many bytes of each stream, from the beginning and the end; None for
-                streams that are read on arrival.
-            on_output: Called with the stream and some text on arrival.
-            has_channel: Give the command two further files for `Running.say`: 3 to read from, and 4
-                to write to.
+            limit: Number of bytes of each stream to keep, from the beginning and the end; None for
+                streams that are read as output arrives.
+            on_output: Called with the stream's name and some text as output arrives.
+            has_channel: Give the command two additional files for `Running.say` and `Running.hear`:
+                3 to read from, and 4 to write to.
 
         Raises:
             SandboxEnded: The sandbox has ended.
-            SandboxFileError: The command could not be started; there may be too many processes.
+            SandboxFileError: The command could not be started, for example with too many processes.
         """
         argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
         variables = self._environment(environment, terminal)
@@ -277,10 +277,10 @@ class Sandbox:
         return job
 
     def write(self, path: str, data: bytes | str, mode: int = 0o644) -> None:
-        """Write a file and make the directories; a relative path is relative to `home`.
+        """Write a file, and create its directories; a relative path is relative to `home`.
 
         Raises:
-            SandboxFileError: The file cannot be written there.
+            SandboxFileError: The file cannot be written.
             SandboxEnded: The sandbox has ended.
         """
         data = data.encode() if isinstance(data, str) else data
@@ -294,8 +294,7 @@ class Sandbox:
         self._answer(id, "written", path)
 
     def read(self, path: str, max_bytes: int = 16 * 2**20) -> bytes:
-        """Read a file, at most `max_bytes` from its beginning; a relative path is relative to
-        `home`.
+        """Read at most `max_bytes` of a file; a relative path is relative to `home`.
 
         Raises:
             SandboxFileError: The file does not exist or cannot be read.
@@ -316,7 +315,8 @@ class Sandbox:
     def processes(self) -> list[int]:
         """Return the ids of the sandbox's processes on this machine, the outermost first.
 
-        The list is empty after the end. For gVisor it has gVisor's own processes only.
+        The list is empty after the sandbox has ended. For gVisor it has only gVisor's own
+        processes.
         """
         return tree_of(self._place.process.pid)
 
@@ -329,7 +329,7 @@ class Sandbox:
         self._kill(None)
 
     def _kill(self, id: int | None) -> None:
-        """End a job, or everything; then restart the forwarder to the policy's hosts."""
+        """End a job, or everything; restart the forwarder to the policy's hosts if needed."""
         self._tell({"do": "kill", "id": id})
         header, _ = self._answer(id, "killed", "")
         if header.get("everything") and self.policy.network:
@@ -340,8 +340,9 @@ class Sandbox:
         if self._why is None:
             self._why = "it was closed"
         if not self._lock.acquire(blocking=False):
-            # Another thread waits for output, sees the end and does the rest. If its files were
-            # closed here, their numbers might be another file's by the time that thread reads.
+            # Another thread waits for output, notices the end and does the rest. If this thread
+            # closed the pipes, their numbers might be another file's by the time the other thread
+            # reads.
             _stop(self._place)
             return
         try:
@@ -382,7 +383,7 @@ class Sandbox:
         return {**own, **self.policy.environment, **(further or {})}
 
     def _tell(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Send a frame, and take in what arrives meanwhile."""
+        """Send a frame; while waiting, receive the frames that arrive."""
         data = memoryview(encode(header, body))
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         with self._lock:
@@ -399,7 +400,7 @@ class Sandbox:
                     self._fail(self._last_words())
 
     def _answer(self, id: int | None, expected: str, what: str) -> Frame:
-        """Wait for the answer with this name and id."""
+        """Wait for the answer of this type and id."""
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while True:
             header, body = self._next(deadline)
@@ -413,7 +414,7 @@ class Sandbox:
             raise SandboxFileError(number if isinstance(number, int) else 0, why, what)
 
     def _receive(self, deadline: float | None) -> Frame | None:
-        """Return the next frame, or None if none arrived in time."""
+        """Return the next frame, or None if none arrives in time."""
         with self._lock:
             while (frame := self._decoded()) is None:
                 if not self._wait_until(deadline):
@@ -440,7 +441,7 @@ class Sandbox:
             self._fail(f"it sent an invalid frame: {error}")
 
     def _wait_until(self, deadline: float | None, writes: bool = False) -> bool:
-        """Wait until something can be read (or sent); return False if nothing can in time."""
+        """Wait until the sandbox can be read (or written); return False if it cannot in time."""
         if self._why is not None:
             raise SandboxEnded(self._why)
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -485,14 +486,14 @@ class Sandbox:
         return words.splitlines()[-1][:300] if words else "its first process was ended"
 
     def _fail(self, why: str) -> NoReturn:
-        """End the sandbox and raise the reason."""
+        """End the sandbox, and raise SandboxEnded with the reason."""
         if self._why is None:
             self._why = why
         self._finalizer()
         raise SandboxEnded(self._why)
 
     def _over(self, why: str) -> None:
-        """End the sandbox from the monitor's thread; a waiting holder sees the files close."""
+        """End the sandbox from the monitor's thread; a waiting holder notices the closed pipes."""
         if self._why is None:
             self._why = why
         _stop(self._place)
@@ -500,13 +501,13 @@ class Sandbox:
 
 @dataclass(eq=False, repr=False)
 class Running:
-    """A command that runs in a sandbox.
+    """A command that was started in a sandbox.
 
     Attributes:
-        code: The exit code, or the negative number of a signal; None until the end.
-        left_out: The number of bytes missing from the middle of each kept stream.
-        has_more: Whether `settle` would return more of the output that preceded the last message on
-            the channel.
+        code: The exit code, or the negative number of a signal; None while the command runs.
+        left_out: Number of bytes omitted from the middle of each kept stream.
+        has_more: Whether `settle` would return more output from before the last message on the
+            channel.
     """
 
     _sandbox: Sandbox
@@ -541,7 +542,7 @@ class Running:
 
         Args:
             data: The bytes to write.
-            begins: Restart the limit of the output here.
+            begins: Restart the output limit here.
         """
         if begins:
             self.has_more, self.left_out = False, {}
@@ -562,14 +563,14 @@ class Running:
         return data
 
     def read(self, timeout_s: float) -> str:
-        """Wait for output and return the unread output of both streams; "" if none came in time.
+        """Wait for output, and return the unread output of both streams; "" after the timeout.
 
         An incomplete character is kept for the next call.
         """
         return self._decoder.decode(self.read_bytes(timeout_s), final=self.code is not None)
 
     def read_bytes(self, timeout_s: float) -> bytes:
-        """Return the same as `read`, as bytes."""
+        """Wait for output as `read` does, and return it as bytes."""
         deadline = time.monotonic() + timeout_s
         with self._sandbox._watched.at_work():
             while not any(self._heard.values()) and self.code is None:
@@ -584,7 +585,7 @@ class Running:
         return self._heard[stream].decode(errors="replace")
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end; return False if the command still runs after `timeout_s`.
+        """Wait until the command ends; return False if it still runs after `timeout_s`.
 
         Raises:
             SandboxEnded: The sandbox has ended.
@@ -599,7 +600,7 @@ class Running:
         return True
 
     def settle(self) -> None:
-        """Receive all output so far, and restart the limit of the output."""
+        """Receive all output so far, and restart the output limit."""
         if self.code is not None:
             return
         self._sandbox._tell({"do": "settle", "id": self._id})
@@ -608,7 +609,7 @@ class Running:
             self.left_out = _counts(header.get("left_out"))
 
     def forget(self) -> None:
-        """Drop the kept output."""
+        """Discard the kept output."""
         for part in self._heard.values():
             part.clear()
 
@@ -630,7 +631,7 @@ class Running:
             self._sandbox._kill(self._id)
 
     def abandon(self) -> None:
-        """End the command and report no more output; never raises."""
+        """End the command, and ignore further output; never raises."""
         self._on_output = None
         with contextlib.suppress(SandboxEnded):
             self.kill()
@@ -648,7 +649,7 @@ class Running:
         elif what == "exited":
             code = header.get("code")
             self.code = code if isinstance(code, int) else 255
-            if not self._is_stream:  # of a stream only this side knows
+            if not self._is_stream:  # only this side knows what a stream omits
                 self.left_out = _counts(header.get("left_out"))
             self._sandbox._jobs.pop(self._id, None)
 
@@ -686,7 +687,7 @@ def _stop(place: Place) -> None:
 
 
 def _end(place: Place, watched: Watched, owner: int) -> None:
-    """End a sandbox from outside; a forked child leaves that to its parent."""
+    """End a sandbox from outside; a forked child leaves this to its parent."""
     if os.getpid() != owner:
         return
     unwatch(watched)
@@ -699,7 +700,7 @@ def _end(place: Place, watched: Watched, owner: int) -> None:
     try:
         process.wait(10)
     except subprocess.TimeoutExpired:
-        # Descendants first: once this process is gone, none is known to be the sandbox's.
+        # Descendants first: once this process is gone, nothing shows which were the sandbox's.
         while descendants := tree_of(process.pid)[1:]:
             _kill_all(descendants)
             time.sleep(0.01)

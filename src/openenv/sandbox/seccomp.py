@@ -1,4 +1,4 @@
-"""The system call filter, which refuses calls that programs do not need and kernel bugs might."""
+"""The system call filter, which refuses calls that programs do not need and exploits may use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["program", "why_not"]
 
-# By libseccomp's names; unknown ones are skipped.
+# libseccomp's names; unknown names are skipped.
 REFUSED = """
 acct add_key adjtimex bpf chroot clock_adjtime clock_settime create_module delete_module
 fanotify_init finit_module fsconfig fsmount fsopen fspick get_kernel_syms get_mempolicy
@@ -27,28 +27,28 @@ swapon syslog umount umount2 unshare uselib userfaultfd ustat vhangup vm86 vm86o
 """.split()  # noqa: SIM905  # a table that is read, not a list
 
 UNKNOWN = ("clone3", "memfd_create")
-# Attributes of files take kernel memory that no limit of a file system counts; programs can do
-# without, as some file systems have none.
+# Attributes of files use kernel memory that no limit of a file system counts. Programs can do
+# without attributes, since some file systems have none.
 NOT_SUPPORTED = ("setxattr", "lsetxattr", "fsetxattr", "setxattrat", "file_setattr")
-# Calls that change files without opening them, which Landlock permits to their owner.
+# Calls that change a file without opening it, which Landlock permits to the file's owner.
 OF_OWNERS = """
 chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat
 """.split()  # noqa: SIM905
 
-# System calls newer than Linux 6.10 are in neither libseccomp's tables nor this one: they fail as
-# in an older kernel. The numbers are the same on all architectures.
+# System calls newer than Linux 6.10 are neither in libseccomp's tables nor in this one. They fail
+# as in an older kernel. The numbers are the same on all architectures.
 NEWEST_KNOWN = 462
 X32 = 0x40000000  # the bit of another architecture's numbers, which the filter itself refuses
 
 NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{TIME,NS,CGROUP,UTS,IPC,USER,PID,NET}
-TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # input into, and drawing on, another process's terminal
+TIOCSTI, TIOCLINUX = 0x5412, 0x541C  # inject input into, or draw on, another process's terminal
 LOCAL = (socket.AF_UNIX,)
 INTERNET = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
 
 
 @lru_cache
 def why_not() -> str | None:
-    """Return what is missing to make a filter, or None."""
+    """Return what is missing to create a filter, or None."""
     try:
         import pyseccomp  # noqa: F401
     except ModuleNotFoundError:
@@ -60,16 +60,16 @@ def why_not() -> str | None:
 
 @lru_cache
 def program(*, internet: bool, owns_files: bool = False) -> bytes:
-    """Return the filter as classic BPF, the kernel's form.
+    """Return the filter as a classic BPF program, the kernel's format.
 
     Refused calls fail with EPERM. Calls that programs can replace fail with ENOSYS: `clone3`, whose
     flags no filter can see; files in memory, which no limit counts; and calls newer than this
-    table. Extended attributes fail as "not supported". System calls of another architecture end
-    the process.
+    table. Setting extended attributes fails with EOPNOTSUPP. System calls of another architecture
+    end the process.
 
     Args:
-        internet: Allow sockets, also of the internet's families. Only if the sandbox has a network
-            of its own; otherwise pairs of connected sockets are all that is allowed.
+        internet: Allow sockets, including the internet's families. Only for a sandbox with its own
+            network; otherwise only pairs of connected sockets are allowed.
         owns_files: Refuse changes of modes, owners and times, since the sandbox's user may own
             files of the machine.
     """
@@ -78,7 +78,7 @@ def program(*, internet: bool, owns_files: bool = False) -> bytes:
     found: Any = seccomp.SyscallFilter(seccomp.ALLOW)
 
     def refuse(name: str, *arguments: Any, by: int = errno.EPERM) -> None:
-        if seccomp.resolve_syscall(seccomp.system_arch(), name) != -1:  # else unknown here
+        if seccomp.resolve_syscall(seccomp.system_arch(), name) != -1:  # -1: unknown here
             found.add_rule(seccomp.ERRNO(by), name, *arguments)
 
     def refuse_families(name: str, allowed: tuple[int, ...]) -> None:
@@ -92,7 +92,7 @@ def program(*, internet: bool, owns_files: bool = False) -> bytes:
         refuse(name, by=errno.ENOSYS)
     for name in NOT_SUPPORTED:
         refuse(name, by=errno.EOPNOTSUPP)
-    # A masked comparison tells "none of these bits", so each bit has a rule of its own.
+    # A masked comparison cannot test for "any of these bits", so each bit has its own rule.
     for bit in (1 << n for n in range(32) if NEW_NAMESPACES >> n & 1):
         refuse("clone", seccomp.Arg(0, seccomp.MASKED_EQ, bit, bit))
     for request in (TIOCSTI, TIOCLINUX):
@@ -103,9 +103,9 @@ def program(*, internet: bool, owns_files: bool = False) -> bytes:
     else:
         refuse("socket")
         refuse_families("socketpair", LOCAL)
-        for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):  # which can send to any name
+        for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):  # they can send to any address
             refuse("socketpair", seccomp.Arg(1, seccomp.MASKED_EQ, 0xF, kind))
-        for name in ("sendmsg", "sendmmsg"):  # open files on their way count nowhere
+        for name in ("sendmsg", "sendmmsg"):  # open files in transit count toward no limit
             refuse(name)
     with tempfile.TemporaryFile() as file:
         found.export_bpf(file)
@@ -114,7 +114,7 @@ def program(*, internet: bool, owns_files: bool = False) -> bytes:
 
 
 def _refusal_of_newer_calls() -> bytes:
-    """Return instructions to put before the filter; see `NEWEST_KNOWN`."""
+    """Return the instructions that precede the filter; see `NEWEST_KNOWN`."""
     load, jump_if_at_least, give = 0x20, 0x35, 0x06  # BPF_LD|W|ABS, BPF_JMP|JGE|K, BPF_RET|K
     steps = (
         (load, 0, 0, 0),  # the number of the call

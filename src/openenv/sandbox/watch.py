@@ -1,8 +1,8 @@
-"""The monitor of sandboxes, which measures the memory, processes and disk of each.
+"""The monitor, which measures the memory, processes and disk use of each sandbox.
 
 The kernel enforces the limits of single processes (setrlimit). Here one thread measures what all
-processes of a sandbox take together: ten times a second while the holder waits for the sandbox,
-sooner if little memory is left, and once a second otherwise. A control group, if there is one,
+processes of a sandbox use together: ten times a second while the holder waits for the sandbox, more
+often if little memory is left, and once a second otherwise. A control group, if there is one,
 additionally ends a sandbox at once.
 
 A fault while measuring one sandbox does not stop the monitor. A sandbox that cannot be measured
@@ -34,9 +34,9 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 FILE_BYTES = 2048  # kernel memory for a file in a file system in memory, with its name
 SOCKET_BYTES = 2**18  # kernel memory for a socket's unread bytes (net.core.wmem_default)
-FEW_FILES = 32  # a process with so few open files is not searched for sockets
+FEW_FILES = 32  # a process with this few open files is not searched for sockets
 LEAST_FILE_BYTES = 1024  # disk space of an empty file
-MAX_DEPTH = 200  # of nested directories
+MAX_DEPTH = 200  # levels of nested directories
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +48,10 @@ class Watched:
     Attributes:
         place: The started sandbox.
         policy: The limits.
-        over: Called once with the reason if a limit is exceeded.
-        calls: How many calls of the holder wait for the sandbox.
-        idle_until: Time of the next measurement while no call waits (`time.monotonic`).
-        insider: A process that sees the sandbox's file systems in memory; 0 if unknown.
+        over: Called once, with the reason, if a limit is exceeded.
+        calls: Number of calls of the holder that wait for the sandbox.
+        idle_until: Time of the next measurement while no call waits, as of `time.monotonic`.
+        insider: Id of a process that sees the sandbox's in-memory file systems; 0 if unknown.
     """
 
     place: Place
@@ -72,7 +72,7 @@ class Watched:
 
 
 class _Watch:
-    """The thread, which runs while there are sandboxes."""
+    """The monitor's thread, which runs while there are sandboxes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -157,7 +157,7 @@ def tree_of(pid: int, children: dict[int, list[int]] | None = None) -> list[int]
 
 
 def _look_at(one: Watched, children: dict[int, list[int]]) -> tuple[str | None, int]:
-    """Return the exceeded limit, or None, and the bytes of memory that are left."""
+    """Return a description of the exceeded limit, or None, and the bytes of memory left."""
     tree, policy = tree_of(one.place.process.pid, children), one.policy
     most, directories = policy.processes + PARENTS, one.place.watched
     if len(tree) > most:
@@ -191,7 +191,7 @@ def _resident(pid: int) -> int:
 
 
 def memory_of(tree: Sequence[int]) -> int:
-    """Return the memory of processes without files, in bytes; shared memory counts once."""
+    """Return the memory of processes, without files, in bytes; shared memory counts once."""
     total = 0
     for pid in tree:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
@@ -204,7 +204,7 @@ def memory_of(tree: Sequence[int]) -> int:
 def _of_kernel(one: Watched, tree: Sequence[int]) -> int:
     """Estimate the kernel's memory for processes, in bytes.
 
-    It has page tables, the buffers of sockets, and the inodes of files in memory.
+    The sum has page tables, socket buffers, and the inodes of files in memory.
     """
     if one.place.group is not None:
         with contextlib.suppress(OSError, ValueError):  # the sandbox has ended
@@ -228,7 +228,7 @@ _PAGE_TABLES = re.compile(rb"^VmPTE:\s*(\d+) kB", re.MULTILINE)
 
 
 def _files_in(one: Watched, tree: Sequence[int]) -> int:
-    """Return the number of files in the file systems in memory."""
+    """Return the number of files in the sandbox's in-memory file systems."""
     mounts = one.place.mounts
     if not mounts:
         return 0
@@ -247,7 +247,7 @@ def _files_in(one: Watched, tree: Sequence[int]) -> int:
 def _is_inside(pid: int, mounts: Sequence[str]) -> bool:
     """Return whether a process sees the sandbox's file systems.
 
-    A process that has not entered the sandbox yet sees those of the machine.
+    A process that has not entered the sandbox yet sees the machine's.
     """
     with contextlib.suppress(OSError), open("/proc/self/mountinfo") as file:
         numbers = (line.split()[2].split(":") for line in file)
@@ -260,7 +260,7 @@ def _is_inside(pid: int, mounts: Sequence[str]) -> bool:
 
 
 class _TooDeep(Exception):
-    """Directories that are nested too deep to be measured."""
+    """Raised if directories are nested too deep to be measured."""
 
 
 def _size(directories: Sequence[str]) -> int:
@@ -270,7 +270,7 @@ def _size(directories: Sequence[str]) -> int:
 
 
 def _taken(name: str, parent: int | None, depth: int, seen: set[tuple[int, int]]) -> int:
-    """Return the disk space of a directory, opened from the parent since a path may be too long.
+    """Return the disk space of a directory, opened from its parent, since paths may be too long.
 
     Raises:
         OSError: The directory cannot be read.

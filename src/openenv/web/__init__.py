@@ -1,4 +1,4 @@
-"""The server's web page, on which people play, watch and debug an environment.
+"""The server's web page, where people play, watch and debug an environment.
 
     openenv serve my_env --web          # http://localhost:8000/web/
 

@@ -30,14 +30,14 @@ from openenv.web.quick_start import Snippet, build_snippets
 logger = logging.getLogger(__name__)
 
 OF_TOOLS = (Action, CallToolAction, ListToolsAction)
-# Abilities of an environment, by the methods that it needs.
+# Abilities of an environment, and the methods that each requires.
 ABILITIES = {
     "render": (RENDER,),
     "snapshot": ("snapshot", "restore"),
     "chat": ("message_to_action",),
 }
 FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
-# Places of a README in an image; the second is that of older images.
+# Paths of a README in an image; the second is that of older images.
 READMES_OF_IMAGES = ("/app/env/README.md", "/app/README.md")
 
 
@@ -114,7 +114,7 @@ async def _describe_environment(manager: SessionManager) -> EnvironmentMetadata:
 
 
 def add_readme(metadata: EnvironmentMetadata, cls: type | None) -> EnvironmentMetadata:
-    """Add the README beside the environment, without front matter, to the metadata."""
+    """Add the environment's README, without front matter, to the metadata."""
     text = metadata.readme_content
     if text is None:
         path = next((one for one in _readme_candidates(cls) if one.is_file()), None)
@@ -130,11 +130,11 @@ def _readme_candidates(cls: type | None) -> list[Path]:
     found = [Path(named)] if named else []
     try:
         source = None if cls is None else inspect.getsourcefile(cls)
-    except TypeError:  # it was not read from a file
+    except TypeError:  # the class was not read from a file
         source = None
     if source is not None:
         here = Path(source).resolve().parent
-        # A package has the README beside pyproject.toml or the manifest, at most a few levels up.
+        # A package has its README next to pyproject.toml or the manifest, at most a few levels up.
         for folder in (here, *here.parents[:3]):
             if any((folder / name).exists() for name in ("openenv.yaml", "pyproject.toml")):
                 found.append(folder / "README.md")
@@ -186,7 +186,7 @@ def reset_schema(spec: EnvironmentSpec) -> dict[str, Any]:
 def load_environment_metadata(env: Any, env_name: str | None = None) -> EnvironmentMetadata:
     """Return the metadata of an environment or environment class, with the README.
 
-    An environment without metadata is called `env_name`.
+    An environment without metadata gets the name `env_name`.
     """
     cls = env if isinstance(env, type) else type(env)
     try:

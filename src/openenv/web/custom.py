@@ -31,12 +31,12 @@ def mount_custom_tab(
 ) -> PageTab:
     """Build a Gradio page and mount it as a tab of the web page.
 
-    `builder` is called with the manager, whose episode all visitors of the tab share, the action's
-    fields, the metadata, whether actions are tokens, the title, and the quick-start code.
+    `builder` is called with the manager, whose episode all visitors of the tab share, the fields of
+    the action, the metadata, whether actions are tokens, the title, and the quick-start code.
 
     Raises:
         MissingPackage: Gradio is not installed.
-        TypeError: The builder returned no `gradio.Blocks`.
+        TypeError: The builder did not return `gradio.Blocks`.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # no requests to other hosts
     with needs("gradio_builder", "pip install 'openenv[web]'"):

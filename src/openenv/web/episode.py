@@ -3,7 +3,7 @@
 
 Programs and pages written for the public package use these routes and `WebInterfaceManager`.
 
-Invariants: requests run one after the other under an `asyncio.Lock` on one event loop, the session
+Invariants: requests run one after the other under an `asyncio.Lock` on one event loop: the session
 manager's home loop, or the background loop for an environment without a manager. Methods called on
 another loop are forwarded there (`_on_home_loop`). Listeners are woken by an event and send the
 latest state, so a slow listener skips intermediate states.
@@ -38,12 +38,12 @@ from openenv.web.about import load_environment_metadata
 T = TypeVar("T")
 
 MAX_ACTION_LOGS = 1000
-MAX_LOGGED_CHARACTERS = 2**20  # of all logs together, since every listener receives each change
+MAX_LOGGED_CHARACTERS = 2**20  # for all logs together, since every listener receives each change
 NOT_BEGUN = "no episode has begun; call reset first"
 
 
 class EpisodeNotStarted(RuntimeError):
-    """A request before the first reset."""
+    """Raised for a request before the first reset."""
 
 
 class ActionLog(BaseModel):
@@ -73,7 +73,7 @@ class WebInterfaceManager:
     The methods may be awaited on any event loop.
 
     Args:
-        env: An environment or a factory.
+        env: An environment, or a factory of environments.
         action_cls: The action model.
         observation_cls: The observation model.
         metadata: Published metadata; by default the environment's own.
@@ -127,7 +127,7 @@ class WebInterfaceManager:
             return self._made
 
     async def reset_environment(self, reset_kwargs: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Begin an episode with these arguments of the environment's reset.
+        """Begin an episode with the given arguments of the environment's reset.
 
         Returns:
             A dictionary with ``observation``, ``reward``, ``done``, and ``metadata`` if not empty.
@@ -135,10 +135,10 @@ class WebInterfaceManager:
         return await self._on_home_loop(self._in_turn(self._reset(dict(reset_kwargs or {}))))
 
     async def step_environment(self, action_data: dict[str, Any]) -> dict[str, Any]:
-        """Take a step, given an action's fields. Return the same fields as `reset_environment`.
+        """Take a step with an action's fields; return the same fields as `reset_environment`.
 
         Raises:
-            InvalidActionError: The fields do not fit the action model.
+            InvalidActionError: The fields do not match the action model.
             SessionClosedError: The episode is lost; reset to begin another.
         """
         return await self._on_home_loop(self._in_turn(self._step(dict(action_data))))
@@ -153,7 +153,7 @@ class WebInterfaceManager:
         """Return the environment's state after the latest request.
 
         Raises:
-            EpisodeNotStarted: There was no request yet.
+            EpisodeNotStarted: There has been no request yet.
         """
         if self._state is None:
             raise EpisodeNotStarted(NOT_BEGUN)
@@ -260,7 +260,7 @@ class WebInterfaceManager:
     # ------------------------------------------------------------------ listeners
 
     async def _send_state_update(self) -> None:
-        """Wake all listeners; a slow listener sends the latest state only."""
+        """Wake all listeners; a slow listener sends only the latest state."""
         for changed in self._changed:
             changed.set()
 

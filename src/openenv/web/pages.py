@@ -58,15 +58,15 @@ def add_web_page(
 ) -> WebInterfaceManager:
     """Add the page to an application that serves `manager`.
 
-    The tab that `gradio_builder` builds is shown beside the generated page, or alone unless
-    `show_default_tab`; see `openenv.web.custom.mount_custom_tab`.
+    The tab that `gradio_builder` builds is shown next to the generated page, or instead of it if
+    `show_default_tab` is False; see `openenv.web.custom.mount_custom_tab`.
 
     Returns:
         The manager of the shared episode, for clients without a session id.
 
     Raises:
-        MissingPackage: `gradio_builder` is given, and Gradio is not installed.
-        TypeError: The builder returned no `gradio.Blocks`.
+        MissingPackage: `gradio_builder` is given, but Gradio is not installed.
+        TypeError: The builder did not return `gradio.Blocks`.
     """
     spec = manager.spec
     metadata = EnvironmentMetadata(name=spec.name, description="")
@@ -84,7 +84,7 @@ def add_web_page(
         watch_route(manager),
         *_legacy_routes(shared, told, manager),
     ]
-    # The routes answer on the event loop of the sessions, as those of the server do.
+    # The routes run on the event loop of the sessions, as the server's routes do.
     for home in getattr(app.state, "openenv_homes", ()):
         if home.manager is manager:
             home.keep(routes)

@@ -1,4 +1,4 @@
-"""Code snippets for the served environment: Python, curl, MCP, a trainer."""
+"""Code snippets for the served environment: Python, curl, MCP and a trainer."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def get_quick_start_markdown(
 
 
 def example_action(schema: dict[str, Any]) -> dict[str, Any]:
-    """Build an action that satisfies the schema, as far as types and examples tell."""
+    """Build an action that satisfies the schema, as far as types and examples allow."""
     found = _example(schema, schema, 0)
     return found if isinstance(found, dict) else {}
 
@@ -73,7 +73,7 @@ PLAIN: dict[str, Any] = {"string": "hello", "boolean": True, "null": None}
 
 
 def _example(schema: dict[str, Any], root: dict[str, Any], depth: int) -> Any:
-    if depth > 8:  # a model that holds itself
+    if depth > 8:  # a model that contains itself
         return None
     if "$ref" in schema:
         name = str(schema["$ref"]).rpartition("/")[2]

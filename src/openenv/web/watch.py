@@ -8,8 +8,8 @@
                                             {type: ended, data: {session_id}}
     {type: unfollow}
 
-Watching has no effect on sessions: none is called, kept alive, or delayed by a slow watcher. A slow
-watcher misses events and receives their number.
+Watching has no effect on sessions: they are not called, kept alive, or delayed by a slow watcher. A
+slow watcher misses events and receives the number of missed events.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ PERIOD_S = 1.0
 MAX_LISTED = 200  # sessions in a frame; the most recently active ones
 MAX_UNSENT = 256  # events queued for a watcher
 MAX_UNSENT_BYTES = 8 * 2**20
-MAX_EVENT_BYTES = 2**20  # of a larger event only the size is sent
+MAX_EVENT_BYTES = 2**20  # of a larger event, only the size is sent
 EVENT = b'{"type":"event","data":'
-MAX_FRAME_BYTES = 2**16  # of a watcher's request
+MAX_FRAME_BYTES = 2**16  # for a watcher's request
 MAX_ID = 200  # characters of a session's id
 
 
-# Members of an event that observers see: progress and rewards, but no content.
+# Members of an event that observers see: progress and rewards, but not the content.
 OBSERVABLE = frozenset(
     {"event", "episode", "step", "time", "seconds", "reward", "terminated", "truncated", "lost"}
 )
@@ -108,7 +108,7 @@ def _session_row(session: Session, now: float) -> dict[str, Any]:
 class SessionWatcher:
     """A connection's bounded send queue, and the session that the connection follows.
 
-    An `owner` limits the sessions that may be followed to those of a key. Unless `sees_all`, only
+    If `owner` is given, only sessions of that key may be followed. Unless `sees_all`, only
     `OBSERVABLE` members of events are sent.
     """
 
@@ -161,7 +161,10 @@ class SessionWatcher:
             self._follower = None
 
     def _event(self, line: bytes | None) -> None:
-        """Queue an event of the followed session, or its end (None). Runs on the event loop."""
+        """Queue an event of the followed session; None means the session's end.
+
+        Runs on the event loop.
+        """
         if line is None:
             self._follower = None
             self._say("ended", {})
@@ -220,7 +223,7 @@ class SessionWatcher:
 
 
 def _redact_event(line: bytes) -> bytes:
-    """Replace the members that observers must not see by null."""
+    """Replace the members that observers must not see with null."""
     event: dict[str, Any] = msgspec.json.decode(line)
     shown = {name: value if name in OBSERVABLE else None for name, value in event.items()}
     return msgspec.json.encode(shown)

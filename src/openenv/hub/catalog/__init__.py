@@ -1,7 +1,7 @@
 """Catalogs of environments, built from the manifests of a repository.
 
-Nothing of an environment is imported or run; `openenv.hub.auto_env` makes clients. Read
-``cards.py`` first, then ``building.py``.
+Environments are neither imported nor run; `openenv.hub.auto_env` makes clients. Read ``cards.py``
+first, then ``building.py``.
 """
 
 from __future__ import annotations

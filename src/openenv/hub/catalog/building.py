@@ -1,4 +1,4 @@
-"""Cards of environments, in a repository or installed, from files alone."""
+"""Cards of environments in a repository, or of installed ones, from files alone."""
 
 from __future__ import annotations
 

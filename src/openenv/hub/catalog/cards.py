@@ -1,6 +1,6 @@
-"""The models of a catalog: cards of environments, and the snapshot of a repository; and its files.
+"""The models of a catalog: cards of environments and the snapshot of a repository; catalog files.
 
-A file that was changed after it was written is refused.
+A file that was changed after it was written is rejected.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FILTERS = ("license", "provider", "artifact_availability", "name", "tags", "type
 
 
 class CatalogError(OpenEnvError, ValueError):
-    """A catalog that cannot be built or read; the text says why."""
+    """Raised if a catalog cannot be built or read; the message says why."""
 
 
 class _CatalogModel(BaseModel):
@@ -141,7 +141,7 @@ MAX_BYTES = 16 * 2**20
 
 
 def load_catalog(path: Path | str) -> CatalogSnapshot:
-    """Read a catalog and verify the digest.
+    """Read a catalog, and verify its digest.
 
     Raises:
         CatalogError: The file cannot be read, has another format, or was changed.

@@ -1,4 +1,4 @@
-"""Static site of a catalog: pages that need neither server nor network.
+"""Static site of a catalog: pages that need neither a server nor a network.
 
 All texts are untrusted and escaped; READMEs are Markdown without HTML, and only pictures of the
 environment's own directory are copied.
@@ -114,7 +114,7 @@ def _slug(card: EnvironmentCard) -> str:
 
 
 def _picture_name(card: EnvironmentCard) -> str | None:
-    """Return the file name of a card's picture beside the page."""
+    """Return the file name of a card's picture, next to the page."""
     return None if card.picture is None else _copy_name(card.picture, card.path)
 
 

@@ -1,6 +1,6 @@
 """Forwards connections on a sandbox's loopback to the proxy outside.
 
-Runs alone: ``python -I forward.py PORT SOCKET``. The proxy outside uses `relay` too.
+A stand-alone program: ``python -I forward.py PORT SOCKET``. The proxy outside uses `relay` too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 def relay(one: socket.socket, other: socket.socket, idle_s: float | None = None) -> None:
     """Copy bytes both ways until both sides have ended, or nothing moves for `idle_s` seconds.
 
-    Neither direction waits for the other: a peer that reads nothing must not stop what it sends.
+    Neither direction waits for the other: a peer that does not read must still be able to send.
     """
     peers = {one: other, other: one}
     unsent = dict.fromkeys(peers, b"")  # received from each, and not yet sent to its peer

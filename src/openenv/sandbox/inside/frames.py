@@ -1,7 +1,7 @@
 """Frames between a sandbox and the holder: a JSON header and bytes.
 
-A frame is the lengths of the header and of the bytes (4 bytes each, big-endian), the header, and
-the bytes. The holder trusts nothing in frames: lengths are bounded before anything is read.
+A frame has the lengths of the header and of the bytes (4 bytes each, big-endian), the header, and
+the bytes. The holder does not trust frames: lengths are bounded before anything is read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_BODY = 2**20
 
 
 class FrameError(Exception):
-    """Received bytes that are no valid frame."""
+    """Raised for received bytes that are not a valid frame."""
 
 
 def encode(header: dict[str, Any], body: bytes = b"") -> bytes:
@@ -38,10 +38,10 @@ class Decoder:
         self._bytes += data
 
     def next(self) -> tuple[dict[str, Any], bytes] | None:
-        """Return the next frame, or None if incomplete.
+        """Return the next frame, or None if it is incomplete.
 
         Raises:
-            FrameError: The bytes are no frame. Nothing after them can be read either.
+            FrameError: The bytes are not a frame. Nothing after them can be read either.
         """
         if len(self._bytes) < LENGTHS.size:
             return None

@@ -1,10 +1,10 @@
 """The first process in a sandbox, which starts commands and sends their output to the holder.
 
-Runs alone (``python -I guest.py SETTINGS``) on the standard library, and exchanges frames on its
-standard input and output. In a namespace of process ids it is process 1: nothing inside can kill
-it, orphans become its children, and all of them end with it. It ends when its input ends.
+The program (``python -I guest.py SETTINGS``) needs only the standard library, and exchanges frames
+with the holder on its standard input and output. In a PID namespace it is process 1: nothing inside
+can kill it, orphans become its children, and all of them end with it. It ends when its input ends.
 
-Requests (`do`) and answers (`is`); `id` is a number that the holder chooses for a job:
+Requests (`do`) and answers (`is`). `id` is a number that the holder chooses for a job:
 
     start   id, argv, cwd, environment, terminal (rows, columns), channel, limit, cpu_s -> started
     input   id, bytes for the standard input; no bytes close it
@@ -47,11 +47,11 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-# Beside this file, which is no package inside the sandbox.
+# These modules are next to this file, which is not in a package inside the sandbox.
 from frames import Decoder, encode  # pyright: ignore[reportMissingImports]
 
 CHUNK = 2**16
-MAX_WAITING = 2**18  # unsent bytes for the holder; above, no output is read
+MAX_WAITING = 2**18  # unsent bytes for the holder; above this, no output is read
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 STREAMS = ("stdout", "stderr")
 
@@ -67,7 +67,7 @@ class Allowance:
         self._tail_size = 0
 
     def take(self, data: bytes) -> bytes:
-        """Return the part of `data` to send now, and keep the rest within the limit."""
+        """Return the part of `data` to send now; keep the rest within the limit."""
         if self.limit is None:
             return data
         now = data[: max(0, self.limit // 2 - self.passed)]
@@ -90,7 +90,7 @@ class Allowance:
         return bool(self._tail)
 
     def rest(self) -> bytes:
-        """Return the kept output and restart the limit."""
+        """Return the kept output, and restart the limit."""
         tail = b"".join(self._tail)
         self._tail.clear()
         self._tail_size = self.passed = 0
@@ -98,7 +98,7 @@ class Allowance:
 
 
 class Job:
-    """A command: the process, and the open files that lead there."""
+    """A command: its process, and the open files that lead to the process."""
 
     def __init__(self, id: int, pid: int, limit: int | None) -> None:
         self.id = id
@@ -140,7 +140,7 @@ class Sink:
         except BlockingIOError:
             self._guest.watch(self.fd, selectors.EVENT_WRITE, self.flush)
             return
-        except OSError:  # nobody reads it any more
+        except OSError:  # the reader is gone
             self.waiting.clear()
         self._guest.unwatch(self.fd)
         if self._ends:
@@ -148,7 +148,7 @@ class Sink:
 
 
 class Guest:
-    """The jobs of a sandbox, in a thread with a selector."""
+    """The jobs of a sandbox, served by one thread with a selector."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
@@ -175,7 +175,7 @@ class Guest:
     # ------------------------------------------------------------------ the selector
 
     def watch(self, fd: int, event: int, call: Callable[[], None]) -> None:
-        """Call `call` when `fd` is ready for `event`; each file is only read, or only written."""
+        """Call `call` when `fd` is ready for `event`. Each file is only read, or only written."""
         if fd not in self.selector.get_map():
             self.selector.register(fd, event, call)
 
@@ -195,11 +195,11 @@ class Guest:
         self.tell({"is": "ready", "pid": os.getpid(), "uid": os.getuid()})
         while True:
             for key, _ in self.selector.select():
-                if self.selector.get_map().get(key.fd) is key:  # not closed by a call before
+                if self.selector.get_map().get(key.fd) is key:  # not closed by an earlier call
                     key.data()
 
     def tell(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Send a frame; if too much is unsent, read no output until the holder has read."""
+        """Send a frame. If too much is unsent, read no output until the holder has read."""
         self.holder.write(encode(header, body))
         if len(self.holder.waiting) <= MAX_WAITING or self.is_held_up:
             return
@@ -231,7 +231,7 @@ class Guest:
             getattr(self, f"do_{header.pop('do')}")(body, **header)
 
     def tell_failure(self, id: int, error: OSError | ValueError) -> None:
-        """Answer why a request failed; a ValueError means a NUL in a path or an argument."""
+        """Report why a request failed; a ValueError means a NUL in a path or an argument."""
         number: int | None = errno.EINVAL
         why = str(error)
         if isinstance(error, OSError):
@@ -362,7 +362,7 @@ class Guest:
             os.kill(-1, signal.SIGKILL)
 
     def _kill_tree(self, job: Job) -> bool:
-        """Kill the descendants of a job, orphans included; return False if unknown."""
+        """Kill the descendants of a job, orphans included; return False if they are unknown."""
         for attempt in range(50):
             tree = _tree_of(job, [other for other in self.jobs.values() if other is not job])
             if tree is None:
@@ -415,7 +415,7 @@ class Guest:
     # ------------------------------------------------------------------ output and ends of jobs
 
     def pass_on(self, job: Job, fd: int, stream: str) -> None:
-        """Send output, or bytes of the channel, of a job."""
+        """Send a job's output, or bytes of its channel."""
         if stream == "said":
             self._drain(job)
         try:
@@ -444,7 +444,7 @@ class Guest:
             self.tell({"is": "output", "id": job.id, "stream": stream}, now)
 
     def _drain(self, job: Job) -> None:
-        """Read a job's output so far, within a bound."""
+        """Read a job's output so far, up to a limit."""
         for fd, stream in list(job.reads.items()):
             if stream == "said":
                 continue
@@ -512,10 +512,10 @@ def _become(
     is_terminal: bool,
     cpu_s: int | None,
 ) -> None:
-    """Replace this new child by the command; never return."""
+    """Replace this new child process with the command; never return."""
     try:
         os.setsid()
-        # The holder may have been started with some of them ignored, as by nohup.
+        # The holder may have been started with some signals ignored, as by nohup.
         for name in ("SIGCHLD", "SIGPIPE", "SIGINT", "SIGQUIT", "SIGHUP", "SIGTERM"):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         if is_terminal:
@@ -544,7 +544,7 @@ def _resize(terminal: int, size: list[int]) -> None:
 
 
 def _processes() -> dict[int, tuple[int, int]] | None:
-    """Return every process's parent and start, in ticks since the boot; None without /proc."""
+    """Return every process's parent and start, in ticks since boot; None without /proc."""
     found = {}
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
@@ -600,7 +600,7 @@ def _tree_of(job: Job, others: list[Job]) -> list[int] | None:
 
 
 def settle_in(settings: dict[str, Any]) -> None:
-    """Give up every privilege and set the limits."""
+    """Give up every privilege, and set the limits."""
     for name, value in settings["limits"].items():
         number = getattr(resource, name)
         most = resource.getrlimit(number)[1]
@@ -612,7 +612,7 @@ def settle_in(settings: dict[str, Any]) -> None:
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     libc = ctypes.CDLL(None, use_errno=True)
-    # The change of the user reset the signal that the kernel sends at the end of the parent.
+    # The change of user has reset the signal that the kernel sends when the parent ends.
     ending = signal.SIGKILL if os.getpid() == 1 else signal.SIGTERM
     options = {PR_SET_DUMPABLE: 0, PR_SET_CHILD_SUBREAPER: 1, PR_SET_PDEATHSIG: ending}
     for option, value in options.items():

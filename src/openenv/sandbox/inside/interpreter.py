@@ -1,6 +1,6 @@
 """A Python interpreter that keeps names between pieces of code.
 
-Runs alone in a sandbox (``python -I interpreter.py``) and exchanges frames on its files 3 and 4:
+A stand-alone program (``python -I interpreter.py``) that exchanges frames on its files 3 and 4:
 
     run     (received) code as bytes; name, for tracebacks; names of the holder's functions
     answer  (received) number of a call; value, or error
@@ -30,14 +30,14 @@ from typing import Any
 _here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, _here)
 
-# Beside this file, which is no package inside the sandbox.
+# These modules are next to this file, which is not in a package inside the sandbox.
 from frames import MAX_BODY, Decoder, encode  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 TOLD, TELLS = 3, 4
 
 
 class ToolError(RuntimeError):
-    """The failure of a function of the holder, with the holder's text."""
+    """Raised if a function of the holder fails, with the holder's text."""
 
 
 class CodeRunner:
@@ -49,7 +49,7 @@ class CodeRunner:
         self.module.__dict__["__builtins__"] = builtins
         sys.modules["__main__"] = self.module
         self.calls = itertools.count(1)
-        self.turn = threading.Lock()  # of threads that call
+        self.turn = threading.Lock()  # for threads that call functions
 
     def next(self) -> tuple[dict[str, Any], bytes]:
         """Wait for the next frame; an interrupt never comes between the parts of a frame."""
@@ -68,9 +68,9 @@ class CodeRunner:
 
     @staticmethod
     def undisturbed(work: Callable[[], Any]) -> Any:
-        """Call `work`, and handle an interrupt that comes meanwhile afterwards."""
+        """Call `work`; delay an interrupt that arrives during the call until after it."""
         if threading.current_thread() is not threading.main_thread():
-            return work()  # no interrupt comes here
+            return work()  # no interrupt arrives here
         late: list[int] = []
         before = signal.signal(signal.SIGINT, lambda number, frame: late.append(number))
         try:
@@ -87,7 +87,7 @@ class CodeRunner:
             data = data[os.write(TELLS, data) :]
 
     def serve(self) -> None:
-        """Run the received code until the end."""
+        """Run code as it is received, until the input ends."""
         self.tell({"is": "ready"})
         while True:
             header, body = self.next()
@@ -129,7 +129,7 @@ class CodeRunner:
             self._show(error)
             return 1
         finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a late one must end nothing
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a late interrupt must not end anything
         return 0
 
     @staticmethod
@@ -186,7 +186,7 @@ def main() -> None:
     sys.path[:] = [os.getcwd(), *(one for one in sys.path if one != _here)]
     sys.modules.pop("frames", None)
     sys.argv = [""]
-    # Nobody types on standard input, and `input()` would wait for ever: an empty pipe ends it.
+    # Nobody types on standard input, and `input()` would wait forever: an empty pipe ends it.
     reads, writes = os.pipe()
     os.close(writes)
     os.dup2(reads, 0)

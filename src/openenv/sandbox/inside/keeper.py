@@ -1,8 +1,8 @@
 """The outermost process of a Landlock sandbox, which itself is not confined.
 
-It starts the first process in a Landlock domain, and ends all processes when the first process or
-the holder ends. Orphans become children of this process (``PR_SET_CHILD_SUBREAPER``), so that none
-escapes.
+The keeper starts the first process in a Landlock domain, and ends all processes when the first
+process or the holder ends. Orphans become children of the keeper (``PR_SET_CHILD_SUBREAPER``), so
+that none escapes.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def check(result: int, what: str) -> int:
-    """Return the result of a call of the C library, or raise OSError."""
+    """Return the result of a call of the C library; raise OSError if the call failed."""
     if result < 0:
         raise OSError(ctypes.get_errno(), what)
     return result
 
 
 def enter_domain(how: dict[str, Any]) -> None:
-    """Give up all unnamed files, the network, and signals to other processes."""
+    """Give up all files that are not listed, the network, and signals to other processes."""
     attributes = struct.pack("=QQQ", ALL_OF_FILES, ALL_OF_NETWORKS, ALL_SCOPES)
     ruleset = check(libc.syscall(CREATE_RULESET, attributes, len(attributes), 0), "ruleset")
     for paths, access in (
@@ -79,7 +79,7 @@ def load_filter(fd: int) -> None:
 
 
 def become_the_guest(how: dict[str, Any]) -> None:
-    """Replace this process by the first process of the sandbox; never return."""
+    """Replace this process with the first process of the sandbox; never return."""
     try:
         os.setsid()
         check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "pdeathsig")
@@ -105,7 +105,7 @@ def children(pid: int) -> list[int]:
 def end_all() -> None:
     """Kill every descendant; orphans become children of this process.
 
-    Never wait for a certain child: the other thread may reap it first, and its children would
+    Never wait for a particular child: the other thread may reap it first, and its children would
     survive.
     """
     while True:
@@ -121,7 +121,7 @@ def end_all() -> None:
 
 
 def reap(guest: int) -> None:
-    """Reap orphans until the first process ends, then end all."""
+    """Reap orphans until the first process ends, then end all processes."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, 0)[0] != guest:
             pass
