@@ -1,4 +1,4 @@
-"""The bundled tasks: small web sites, each with instances without number."""
+"""The bundled tasks: small web sites, each with any number of instances."""
 
 from __future__ import annotations
 
