@@ -25,8 +25,8 @@ def extract_guess(text: str) -> str:
         text: The reply of the model.
 
     Returns:
-        The first five letters in brackets, in lower case, with the brackets. Without brackets in
-        the reply, its first five letters, in brackets. ``[dunno]`` if the text has fewer letters.
+        The first five letters in brackets, in lower case, with the brackets. If there are none, the
+        first five letters of the text, in brackets. ``[dunno]`` if the text has fewer letters.
     """
     if found := _IN_BRACKETS.search(text):
         return found[0].lower()

@@ -65,8 +65,8 @@ class UciEngine:
     def move(self, board: chess.Board, depth: int) -> chess.Move:
         """Return the engine's best move.
 
-        The engine clears its state before each move, and uses one thread. So its answer depends
-        only on the game and the depth.
+        The engine is told to forget earlier searches before each move, and to use one thread. So
+        its answer depends only on the game and the depth.
 
         Raises:
             OpponentFailed: The engine failed, and its process has been ended.
