@@ -33,10 +33,7 @@ class Rest(Action):
 
 
 class OwnThreads(Environment[Rest, Observation, State]):
-    """An environment that declares nothing.
-
-    Its sessions get threads of their own until the server has measured that they are quick.
-    """
+    """An undeclared environment: sessions have own threads until they are measured to be quick."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 

@@ -1,7 +1,7 @@
 """The public package, in the virtual environment that the compatibility tests also use.
 
 uvloop and httptools, which make it faster but are not dependencies, are in a folder of their own.
-So is ALE, whose game both packages serve. The reason is that the contents of an install of the
+So is ALE, whose games both packages serve. The reason is that the contents of an install of the
 package are themselves measured.
 """
 

@@ -43,7 +43,7 @@ def info(
     except ConnectError as error:
         raise CommandError(str(error), hint="is it running? start it: openenv serve") from error
     except ProviderError as error:
-        why = str(error).splitlines()[-1].removeprefix("error: ")  # the server's last line of output
+        why = str(error).splitlines()[-1].removeprefix("error: ")  # the last line of server output
         raise CommandError(
             f"{target} cannot be served: {why}",
             hint="--static says what its files say, and runs nothing of it",
