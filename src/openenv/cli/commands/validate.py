@@ -110,7 +110,7 @@ class ValidateOptions:
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """How the image of an environment is built."""
+    """The options of the image's build."""
 
     base: str | None = option(
         None, metavar="IMAGE", help="Base image of the build, as for `openenv build`."
