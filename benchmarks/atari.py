@@ -1,9 +1,9 @@
-"""The parts about Atari: frames of Pong a second, of many games stepped together.
+"""The parts about Atari: frames of Pong per second, for many games that are stepped together.
 
-With four frames of the emulator a step, as agents are trained, a frame's cost is mostly the
-emulator's, and that is the same for all. So beside the two packages stands ALE alone, in the
-process that wants the frames; and one part shows every frame of the emulator, where what carries
-them counts for more.
+With four emulator frames per step, as agents are trained, most of a frame's cost is the emulator's,
+which is the same for all contenders. So the results also have ALE alone, in the process that wants
+the frames. One part shows every frame of the emulator, where the cost of transporting frames weighs
+more.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from benchmarks.measure import Bench, Row, settle
 
 __all__ = ["CLIENTS", "PARTS"]
 
-GAMES = (8, 32)  # stepped together
+GAMES = (8, 32)  # games stepped together
 QUICK_GAMES = (8,)
 PROGRAM = "atari_frames.py"
 
-# Each drives a server of its own side; bare ALE needs none.
+# Each client drives a server of its own side; bare ALE needs no server.
 CLIENTS = (
     Client("public clients of atari", PUBLIC, PROGRAM, "clients"),
     Client("ours VectorEnv of atari", OURS, PROGRAM, "vector"),
@@ -34,7 +34,7 @@ FILES = {OURS: "atari_ours", PUBLIC: "atari_public"}
 
 @dataclass(frozen=True)
 class Shown:
-    """What is seen of a game: the kind of a frame, and how many the emulator makes for it."""
+    """The frames of a game: their kind, and the number of emulator frames for each."""
 
     obs_type: str
     frameskip: int
@@ -51,7 +51,7 @@ class Shown:
 
 
 def frames(bench: Bench, shown: Shown) -> Iterator[Row]:
-    """Steps a second of games in a closed loop, until their frames are arrays of NumPy."""
+    """Measure steps per second in a closed loop, until the frames are NumPy arrays."""
     clients = bench.chosen(CLIENTS)
     points = QUICK_GAMES if bench.plan.is_quick else GAMES
     with ExitStack() as stack:

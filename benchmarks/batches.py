@@ -1,20 +1,21 @@
-"""How a trainer's batches are scheduled: in waves, in lockstep, or with resets that overlap.
+"""Ways to schedule a trainer's batches: in waves, in lockstep, or with overlapping resets.
 
     python benchmarks/batches.py [--env naps|queues|coding] [--rollouts 512] [--at-once 64]
         [--turns 3] [--spread 1] [--call 0.2] [--reset 0.1] [--batches 2] [--rounds 3]
 
-A model takes `--call` seconds for the replies of a call, however many: it computes elsewhere. A
-rollout has `--turns` turns, up to `--spread` more or fewer; those of `coding`, which end by their
-number of turns, all have as many. The ways:
+A model takes `--call` seconds for the replies of a call, however many, and computes elsewhere. A
+rollout has `--turns` turns, up to `--spread` more or fewer. The rollouts of `coding`, which end by
+their number of turns, all have the same number. The ways:
 
-- waves: all rollouts of a wave are reset, and the model is asked for all that go on until the last
-  is over; then the next wave. It is written here, with the parts that `BatchPlayer` is made of.
+- waves: all rollouts of a wave are reset, and the model is called for all unfinished ones until the
+  last one ends; then the next wave starts. This way is written here, with the parts of
+  `BatchPlayer`.
 - lockstep: `BatchPlayer(lockstep=True)`: free sessions are reset again at once, and each call waits
   for them.
-- overlap: `BatchPlayer`: a call is of those that are ready.
+- overlap: `BatchPlayer`: a call has the rollouts that are ready.
 
-The environments: `naps` sleeps `--reset` seconds in each reset, `queues` likewise but one reset at
-a time (as where each takes a core), `coding` is coding_env on a server of its own. The ways
+The environments: `naps` sleeps `--reset` seconds in each reset; `queues` does the same, but one
+reset at a time, as if each took a core; `coding` is coding_env on a server of its own. The ways
 alternate in each round, and figures are compared within a round. Progress goes to stderr, the table
 to stdout.
 """
@@ -48,49 +49,49 @@ WAYS = ("waves", "lockstep", "overlap")
 
 
 class Say(Action):
-    """What is said."""
+    """A word to say."""
 
     word: str
 
 
 class Heard(Observation):
-    """Nothing."""
+    """An empty observation."""
 
 
 class Naps(Environment[Say, Heard, State]):
-    """Sleeps when it is reset."""
+    """An environment that sleeps in each reset."""
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     reset_s: ClassVar[float] = 0.1
 
     def reset(self, seed: int | None = None) -> Heard:  # type: ignore[override]
-        """Sleep."""
+        """Sleep `reset_s` seconds."""
         time.sleep(self.reset_s)
         return Heard()
 
     def step(self, action: Say) -> Heard:  # type: ignore[override]
-        """Say whether that was all."""
+        """End the episode if the word is ``over``."""
         return Heard(done=action.word == "over", reward=1.0)
 
     @property
     def state(self) -> State:
-        """Nothing."""
+        """An empty state."""
         return State()
 
 
 class Queues(Naps):
-    """Sleeps when it is reset, and no two at a time."""
+    """An environment that sleeps in each reset, one reset at a time."""
 
     turn: ClassVar[threading.Lock] = threading.Lock()
 
     def reset(self, seed: int | None = None) -> Heard:  # type: ignore[override]
-        """Wait for a turn, and sleep."""
+        """Wait for the turn, and sleep."""
         with self.turn:
             return super().reset(seed)
 
 
 class Letters:
-    """A tokenizer of which each letter is a token."""
+    """A tokenizer with one token per letter."""
 
     eos_token = END
     eos_token_id = ord(END)
@@ -102,25 +103,25 @@ class Letters:
         return text + ("<assistant>" if options.get("add_generation_prompt") else "")
 
     def encode(self, text: str, **options: Any) -> list[int]:
-        """Give a token for each letter."""
+        """Return a token for each letter."""
         return [ord(letter) for letter in text]
 
     def decode(self, token_ids: Any, **options: Any) -> str:
-        """Give a letter for each token."""
+        """Return a letter for each token."""
         return "".join(map(chr, token_ids)).replace(END, "")
 
 
 @dataclass
 class Model:
-    """Takes its time, and then says what it says.
+    """A model that takes a fixed time per call, and gives fixed replies.
 
     Attributes:
-        call_s: How long each call takes.
-        turns: Replies of a rollout, as a rule.
-        spread: How many more or fewer there may be.
-        is_coding: It writes Python.
-        calls: How often it was asked.
-        replies: What it has said.
+        call_s: Seconds of each call.
+        turns: Replies of an average rollout.
+        spread: How many more or fewer replies a rollout may have.
+        is_coding: Whether the replies are Python code.
+        calls: Number of calls so far.
+        replies: Number of replies so far.
     """
 
     call_s: float
@@ -155,7 +156,7 @@ def in_waves(
     size: int,
     max_turns: int,
 ) -> list[TokenRollout]:
-    """Play as batches were played before resets overlapped."""
+    """Play the rollouts in waves, as `BatchPlayer` did before resets overlapped."""
 
     async def begun(
         wave: Sequence[TokenRollout], its: Sequence[EpisodeStart]
@@ -192,7 +193,7 @@ def in_waves(
 
 
 def measure(way: str, environment: Any, given: argparse.Namespace) -> dict[str, float]:
-    """Play the batches in one way; the first one, which opens the sessions, does not count."""
+    """Play the batches in one way; the first batch opens the sessions and does not count."""
     is_coding = given.env == "coding"
     max_turns = given.turns if is_coding else given.turns + given.spread
     player = BatchPlayer(
@@ -232,7 +233,7 @@ def measure(way: str, environment: Any, given: argparse.Namespace) -> dict[str, 
 
 @contextmanager
 def environment_of(given: argparse.Namespace) -> Iterator[Any]:
-    """Give what is played in."""
+    """Yield the environment to play in: an application or an address."""
     if given.env == "coding":
         from benchmarks.coding_resets import served
 

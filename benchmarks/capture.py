@@ -1,13 +1,13 @@
-"""What the capture proxy costs: the same model's server, straight and through it, in one run.
+"""The cost of the capture proxy: the same model server, called directly and through the proxy.
 
     python benchmarks/capture.py [--rounds 3] [--seconds 2] [--write]
 
-The server has no model (`servers/model.py`), so all time is the way's: answers of 256 tokens to
-prompts of 2,000, whole and streamed, one call at a time and 8; and a stream of 200 tokens a second,
-whose first token counts. A session is a conversation of 20 calls, as long as an agent's. The public
-package's proxy is measured too where `.peer` is. CPU time is the proxy's own, by /proc; everything
-shares the machine's cores. Progress goes to stderr, the table to stdout, and with `--write` every
-round into `results/capture.json`.
+The server has no model (`servers/model.py`), so all the time is transport: answers of 256 tokens to
+prompts of 2,000, whole and streamed, one call at a time and 8; and the first token of a stream of
+200 tokens a second. A session is a conversation of 20 calls, as long as an agent's. The public
+package's proxy is also measured if `.peer` exists. CPU time is the proxy's own, from /proc; all
+processes share the machine's cores. Progress goes to stderr, the table to stdout, and with
+`--write` every round into `results/capture.json`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KINDS = {
 
 
 class Way:
-    """One way to the model: its port, its keys, and whose CPU is counted."""
+    """A way to the model: its port, its keys, and the process whose CPU time counts."""
 
     def __init__(self, port: int, keys: list[str], pid: int | None) -> None:
         self.port = port
@@ -64,7 +64,7 @@ class Way:
 
 @contextlib.contextmanager
 def started(command: list[str], lines: int, **env: str) -> Iterator[tuple[list[str], int]]:
-    """A program; gives the first lines that it prints, and its process id."""
+    """Run a program; yield its first lines of output, and its process id."""
     environment = {**os.environ, **env}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
@@ -78,7 +78,7 @@ def started(command: list[str], lines: int, **env: str) -> Iterator[tuple[list[s
 
 @contextlib.contextmanager
 def ways(gap_ms: float = 0) -> Iterator[dict[str, Way]]:
-    """The ways to one server: straight, through ours, and through the public package's proxy."""
+    """Yield the ways to one server: directly, through ours, and through the public proxy."""
     with contextlib.ExitStack() as stack:
         program = [sys.executable, str(SERVERS / "model.py")]
         (port,), _ = stack.enter_context(started(program, 1, GAP_MS=str(gap_ms)))
@@ -95,7 +95,7 @@ def ways(gap_ms: float = 0) -> Iterator[dict[str, Way]]:
 
 
 def conversation(way: Way, stream: bool) -> Iterator[float]:
-    """Calls of a conversation that grows; gives the seconds to each answer's first byte."""
+    """Have a growing conversation; yield the seconds until each answer, or its first part."""
     connection = http.client.HTTPConnection("127.0.0.1", way.port)
     messages: list[dict[str, str]] = [{"role": "system", "content": "be brief " * 100}]
     headers = {
@@ -119,7 +119,7 @@ def conversation(way: Way, stream: bool) -> Iterator[float]:
 
 
 def measured(way: Way, at_once: int, stream: bool, seconds: float) -> dict[str, Any]:
-    """Answers a second, and the proxy's CPU for each."""
+    """Return the answers per second, and the proxy's CPU time per answer."""
     done = [0] * at_once
     for _ in itertools.islice(conversation(way, stream), 3):
         pass
@@ -143,7 +143,7 @@ def measured(way: Way, at_once: int, stream: bool, seconds: float) -> dict[str, 
 
 
 def first_token(way: Way) -> float:
-    """Milliseconds to the first part of a stream of 200 tokens a second; the median of 5."""
+    """Return the milliseconds until the first part of a slow stream; the median of 5 calls."""
     waits = itertools.islice(conversation(way, True), 5)
     return statistics.median(waits) * 1000
 

@@ -1,15 +1,15 @@
-"""What resets cost a trainer of the coding environment: batches of episodes in sessions that stay.
+"""The cost of resets of the coding environment: batches of episodes in kept sessions.
 
     python benchmarks/coding_resets.py [--episodes 512] [--sessions 64] [--turns 3]
         [--thinks 0] [--kind bubblewrap] [--write]
 
 A batch resets every session and then takes `--turns` steps in each, as a trainer does. `--thinks`
-is how long a model takes for the replies of a turn: it computes elsewhere, so the processor of the
-environment is free meanwhile. The figures are seconds of the wall in resets and in steps, of all
-batches and of those after the first, which finds nothing ready.
+is the time in seconds of a model for the replies of a turn. The model computes elsewhere, so the
+environment's processor is free meanwhile. The figures are wall-clock seconds in resets and in
+steps, of all batches, and of all but the first, which finds no ready sandboxes.
 
-It measures the package that `python` imports; `BENCH_SOURCE` names another checkout of ours
-(its `src` and `envs`), to be compared with.
+The program measures the package that `python` imports; `BENCH_SOURCE` names another checkout of
+ours (its `src` and `envs`) to compare with.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def served(kind: str, sessions: int) -> Iterator[str]:
-    """Serve the coding environment in a process of its own."""
+    """Serve the coding environment from another process; yield the address."""
     with create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     source = Path(os.environ.get("BENCH_SOURCE") or ROOT)
@@ -67,7 +67,7 @@ def _await(url: str, server: subprocess.Popen[bytes]) -> None:
 
 
 def measure(url: str, episodes: int, sessions: int, turns: int, thinks_s: float) -> dict[str, Any]:
-    """Play the batches, and give the seconds of each."""
+    """Play the batches, and return the seconds of resets and steps."""
     from openenv import VectorEnv
 
     resets: list[float] = []
@@ -107,7 +107,7 @@ def _fields(observation: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure once, and print it."""
+    """Measure once, and print the result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--episodes", type=int, default=512)
     parser.add_argument("--sessions", type=int, default=64)

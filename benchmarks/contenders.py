@@ -1,6 +1,6 @@
-"""What is measured: servers, the frames that they are spoken to with, and client programs.
+"""The contenders: servers, the frames that they understand, and client programs.
 
-To add a contender is to add a row here; a figure of `report.py` finds it by its name.
+To add a contender, add a row here; a figure of `report.py` refers to it by its name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PYTHONS = {
     PUBLIC: PEER / "bin" / "python",
     BARE: Path(sys.executable),
 }
-# Each side imports its own package, and nothing of the other's.
+# Each side imports its own package, and nothing of the other side.
 PATHS = {OURS: ROOT / "src", PUBLIC: EXTRAS, BARE: ROOT / "src", FASTMCP: HERE / "servers"}
 
 SERVERS = HERE / "servers"
@@ -64,7 +64,7 @@ SERVE: dict[str, tuple[str | Path, ...]] = {
 
 @dataclass(frozen=True)
 class Frames:
-    """What the load generator says to a server, and what it has to be answered."""
+    """The load generator's frames for a server, and the expected parts of its answers."""
 
     name: str
     reset: bytes
@@ -75,7 +75,7 @@ class Frames:
     flags: tuple[str, ...] = ()  # --subprotocol, --binary, --sequence-offset, --greeting, ...
 
     def options(self, folder: Path) -> list[str]:
-        """Write the frames into `folder`, and say where they are."""
+        """Write the frames into `folder`, and return the options that name the files."""
         folder.mkdir(parents=True, exist_ok=True)
         options = [*self.flags, "--check", self.check, "--check-reset", self.check_reset]
         files = [("--open", frame) for frame in self.opening]
@@ -90,15 +90,16 @@ class Frames:
 RESET = b'{"type":"reset","data":{}}'
 STEP = b'{"type":"step","data":{"message":"hello, world"}}'
 
-# An error repeats what was wrong with a request: only an answer has both of these in a row.
+# An error repeats the faulty part of a request; only an answer has both fields in a row.
 JSON = Frames("json", RESET, STEP, '"echoed":"",', '"echoed":"hello, world","length":12')
 
 
 def _version_1(name: str, check: str) -> Frames:
-    """What version 1 says in MessagePack, for one session of a connection."""
+    """Return the MessagePack frames of version 1, for a connection with one session."""
 
     def request(kind: str, data: dict[str, str]) -> tuple[bytes, int]:
-        """A request, and where its number is: four bytes, so that it may count up in place."""
+        """Return a request, and the place of its number: four bytes that are counted up in
+        place."""
         head = b"\x83" + msgpack.encode("type") + msgpack.encode(kind) + msgpack.encode("id")
         tail = msgpack.encode("data") + msgpack.encode(data)
         return head + b"\xce\x00\x00\x00\x01" + tail, len(head) + 1
@@ -106,7 +107,7 @@ def _version_1(name: str, check: str) -> Frames:
     reset, _ = request("reset", {})
     step, place = request("step", {"message": "hello, world"})
     asked = ("--subprotocol", "openenv.v1.msgpack", "--binary", "--greeting", "1")
-    # What a server has received it says in between.
+    # In between, the server acknowledges the received frames.
     counted = ("--sequence-offset", str(place), "--aside", "received")
     opening = (msgpack.encode({"type": "open"}),)
     # An error never names a field of the observation.
@@ -127,11 +128,11 @@ RAW_SCREEN = Frames("raw-screen", RESET, STEP, "", "")
 
 @dataclass(frozen=True)
 class Contender:
-    """A server, started as its users start it, and how to speak with it.
+    """A server, started as its users start it, with its frames.
 
-    `sessions` are the numbers of sessions at which its steps are measured, `()` for all;
-    `in_quick` says whether a quick run measures it; `pinned` is false for a server of several
-    processes, which may use every core but the load's.
+    `sessions` are the numbers of sessions at which its steps are measured, `()` for all; `in_quick`
+    is whether a quick run measures it; `pinned` is false for a server of several processes, which
+    may use every core except the load generator's.
     """
 
     name: str
@@ -150,7 +151,7 @@ class Contender:
         return [str(word).format(port=port, file=self.file) for word in words]
 
     def variables(self) -> dict[str, str]:
-        """The environment of the server's process, of which nothing is inherited by accident."""
+        """Return the environment variables of the server's process."""
         return {
             **clean_environment(self.whose),
             "ECHO": self.variant,
@@ -161,13 +162,13 @@ class Contender:
 
 
 def clean_environment(whose: str) -> dict[str, str]:
-    """The variables of this process, without those that would change what Python or we do."""
+    """Return this process's variables, without those that affect Python or OpenEnv."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "OPENENV", "ECHO"))}
     source = os.environ.get("BENCH_SOURCE") if whose == OURS else None
     return {**kept, "PYTHONPATH": source or str(PATHS[whose]), "PYTHONUNBUFFERED": "1"}
 
 
-SESSIONS = (1, 32, 256, 1024, 4096)  # at which steps are measured
+SESSIONS = (1, 32, 256, 1024, 4096)  # the numbers of sessions at which steps are measured
 
 ECHOES = (
     Contender("public sync", PUBLIC, JSON),
@@ -199,7 +200,7 @@ FRAMES = (
 
 @dataclass(frozen=True)
 class Client:
-    """A program that drives a server and prints what it took, run by one side's Python."""
+    """A program that drives a server and prints its measurements, run by one side's Python."""
 
     name: str
     whose: str
@@ -212,7 +213,7 @@ class Client:
         return [str(w) for w in (PYTHONS[self.whose], program, url, self.mode, *arguments)]
 
 
-# Each drives a bare server of its own.
+# Each client drives a bare server of its own.
 CLIENTS = (
     Client("public await", PUBLIC, "one_session.py", "async"),
     Client("ours await", OURS, "one_session.py", "async"),
@@ -224,7 +225,7 @@ CLIENTS = (
 
 @dataclass(frozen=True)
 class Tools:
-    """A server of the tool `echo_message`, and the dialect in which it is asked at `/mcp`."""
+    """A server with the tool `echo_message`, and the dialect of the requests to `/mcp`."""
 
     name: str
     server: Contender
@@ -242,7 +243,7 @@ _OURS = Contender("ours mcp", OURS, JSON, file="mcp_environment")
 _FUNCTIONS = Contender("ours @tool", OURS, JSON, file="mcp_functions")
 _FASTMCP = Contender("FastMCP", FASTMCP, JSON, file="fastmcp_alone")
 
-# "json-rpc" is what the public package speaks at `/mcp`; the years are revisions of MCP.
+# "json-rpc" is the public package's dialect at `/mcp`; the years are revisions of MCP.
 TOOLS = (
     Tools("public json-rpc", _PUBLIC, "private"),
     Tools("ours json-rpc", _OURS, "private"),
@@ -255,7 +256,7 @@ TOOLS = (
     Tools("ours @tool 2025", _FUNCTIONS, "handshake", in_quick=False),
 )
 
-# What a trainer meets: a fresh server, and clients of one process, each from connect to close.
+# A trainer's start: a fresh server, and clients of one process, each from connect to close.
 COLDS = (
     Client("public clients, sync", PUBLIC, "many_sessions.py", "sync"),
     Client("public clients, async", PUBLIC, "many_sessions.py", "async"),
@@ -265,7 +266,7 @@ COLDS = (
     ),
 )
 
-# Many sessions of one process; each drives the server of its own side, by its name in ECHOES.
+# Many sessions of one process; each client drives its own side's server, by the name in ECHOES.
 VECTORS = (
     (Client("public clients", PUBLIC, "many_sessions.py", "clients"), "public sync"),
     (Client("ours clients", OURS, "many_sessions.py", "clients"), "ours sync"),

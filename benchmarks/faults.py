@@ -1,4 +1,4 @@
-"""Plays random fault schedules with both packages, and writes what came of them into the docs.
+"""Play random fault schedules with both packages, and write the results into the docs.
 
 `python benchmarks/faults.py [--count 1000] [--seed 1]`; it needs `.peer` (`benchmarks/peer.py`).
 """
@@ -22,7 +22,7 @@ HEAD = "| client and server | schedules | right | lost, with an error | wrong, w
 
 
 def measured(count: int, seed: int) -> dict[str, dict[str, Any]]:
-    """What came of the schedules, by who played them."""
+    """Return the results of the schedules, by client and server."""
     path = environ()["PYTHONPATH"]
     ours, peer = sys.executable, str(ROOT / ".peer" / "bin" / "python")
     return {
@@ -33,7 +33,7 @@ def measured(count: int, seed: int) -> dict[str, dict[str, Any]]:
 
 
 def table(reports: dict[str, dict[str, Any]], seed: int) -> str:
-    """The reports as a table, with the command that gives them."""
+    """Return the results as a table, with the command that reproduces it."""
     rows = [
         f"| {who} | {r['schedules']:,} | {r['right']:,} | {r['loud']:,} | {r['silent']:,} |"
         for who, r in reports.items()

@@ -1,12 +1,12 @@
-"""What a gateway costs: the same server, straight and through `openenv gateway`, in one run.
+"""The cost of a gateway: the same server, directly and through `openenv gateway`, in one run.
 
     python benchmarks/gateway.py [--rounds 3] [--seconds 2] [--write]
 
-Steps of the echo environment by WebSocket (one client; a `VectorEnv` of 64), openings of sessions,
-and requests by HTTP. CPU time is the gateway's own, by /proc. Everything shares the machine's
-cores: the gateway takes its time from the server and the client, so the rates tell what a machine
-loses, and the CPU what the gateway needs. Progress goes to stderr, the table to stdout, and with
-`--write` every round into `results/gateway.json`.
+The program measures steps of the echo environment by WebSocket (one client; a `VectorEnv` of 64),
+openings of sessions, and requests by HTTP. CPU time is the gateway's own, from /proc. All processes
+share the machine's cores, so the gateway takes time from the server and the client: the rates show
+the machine's loss, and the CPU time shows the gateway's needs. Progress goes to stderr, the table
+to stdout, and with `--write` every round into `results/gateway.json`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ACTION = EchoAction(message="hello")
 
 @contextmanager
 def gateway(url: str) -> Iterator[tuple[str, int]]:
-    """A gateway in front of one server; gives its address and its process id."""
+    """Run a gateway in front of one server; yield its address and process id."""
     command = [sys.executable, "-m", "openenv.cli", "gateway", url, "--port", "0", "--json"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -1,15 +1,15 @@
-"""Steps of CartPole a second: over a socket, and by Gymnasium's own vectors, in one run.
+"""Steps of CartPole per second: over a socket, and with Gymnasium's own vector environments.
 
     python benchmarks/gymnasium_vector.py [--envs 1 8 64 256] [--rounds 3] [--seconds 2]
 
-`sync` and `async` are `gymnasium.vector.SyncVectorEnv`, in this process, and `AsyncVectorEnv`, a
-process for each environment. `VectorEnv` and `GymnasiumVectorEnv` are ours, of one server in a
-process of its own; `2 workers` is the latter, of a server with two. All of them draw the same
-actions, and reset what is over on the next step. CPU time is that of all processes together.
-Progress goes to stderr, the table to stdout, and with `--write` every round into
+`sync` and `async` are `gymnasium.vector.SyncVectorEnv`, in this process, and `AsyncVectorEnv`, with
+a process for each environment. `VectorEnv` and `GymnasiumVectorEnv` are ours, with one server in
+another process; `2 workers` is the latter, with a server of two workers. All use the same actions,
+and reset finished environments on the next step. CPU time is the sum of all processes. Progress
+goes to stderr, the table to stdout, and with `--write` every round into
 `results/gymnasium_vector.json`.
 
-A step of CartPole takes microseconds, so this is what the way to it and back costs.
+A step of CartPole takes microseconds, so this measures the cost of the transport.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from openenv.integrations.gymnasium import GymnasiumVectorEnv
 NAME = "CartPole-v1"
 WARM_UP = 20
 BATCHES_AT_ONCE = 8
-ACTIONS = 256  # batches that are drawn beforehand
+ACTIONS = 256  # batches of actions, drawn in advance
 
 Row = dict[str, Any]
 
@@ -52,10 +52,10 @@ class Way:
     """A way to step many environments.
 
     Attributes:
-        name: What it is called.
-        make: Makes the vector, of the server's address and the number of environments.
-        server: The server that it needs; None for Gymnasium's own.
-        field: The field of the actions, for who is given fields.
+        name: The name in the table.
+        make: Makes the vector environment for a server's address and a number of environments.
+        server: The server; None for Gymnasium's own vector environments.
+        field: The name of the field of the actions, for an environment whose actions have fields.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Way:
 
 
 def own(kind: str) -> Callable[[str, int], Any]:
-    """How Gymnasium makes a vector of its own."""
+    """Return a function that makes one of Gymnasium's own vector environments."""
     return lambda _, count: gymnasium.make_vec(NAME, num_envs=count, vectorization_mode=kind)
 
 
@@ -87,7 +87,7 @@ WAYS = (
 
 @contextmanager
 def vector(way: Way, count: int) -> Iterator[Any]:
-    """The environments, and their server where they need one, until the block ends."""
+    """Open the environments, with their server if they need one, for a block."""
     with ExitStack() as stack:
         url = ""
         if way.server is not None:
@@ -100,15 +100,15 @@ def vector(way: Way, count: int) -> Iterator[Any]:
 
 
 def machine_cores() -> set[int]:
-    """Those that this process may use, which the server may use too."""
+    """Return the cores that this process may use, which the server may use too."""
     return os.sched_getaffinity(0)
 
 
 def cpu_seconds() -> float:
-    """What this process and all that it has started have used, as far as they still run."""
+    """Return the CPU time of this process and of all running processes that it started."""
     parents, used = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended in between
+        with suppress(OSError):  # the process has ended meanwhile
             fields = path.read_text().rpartition(")")[2].split()
             pid = int(path.parent.name)
             parents[pid] = int(fields[1])
@@ -120,7 +120,7 @@ def cpu_seconds() -> float:
 
 
 def measured(way: Way, count: int, seconds: float) -> Row:
-    """Step for so many seconds; what is counted is the steps of all environments together."""
+    """Step for some seconds, and count the steps of all environments together."""
     rng = np.random.default_rng(0)
     drawn = rng.integers(2, size=(ACTIONS, count))
     actions = [batch if way.field is None else {way.field: batch} for batch in drawn]
@@ -140,7 +140,7 @@ def measured(way: Way, count: int, seconds: float) -> Row:
 
 
 def table(rows: list[Row], points: list[int]) -> str:
-    """The medians over the rounds, as Markdown."""
+    """Return the medians over the rounds as a table."""
     heads = [f"{point} envs: steps/s | CPU" for point in points]
     lines = [f"| | {' | '.join(heads)} |", f"| --- |{' ---: | ---: |' * len(points)}"]
     for way in WAYS:

@@ -1,13 +1,13 @@
-"""What it costs to import the client, and to install it, beside the public package.
+"""The cost of importing and installing the client, beside the public package.
 
     python benchmarks/import_cost.py --peer .peer/bin/python --install
 
-Every import runs in a fresh interpreter. One round runs each of them once, rounds follow each
-other, and a first round that fills the caches is not counted; so whatever else the machine does
-meets all of them alike. Times are of the whole process, from its start to its end. An install is
-what pip puts into an empty virtual environment, pip and setuptools not counted.
+Every import runs in a fresh interpreter. One round runs each import once, rounds follow each other,
+and a first round that fills the caches does not count. So other load on the machine affects all
+imports equally. Times are those of the whole process. An install is what pip puts into an empty
+virtual environment, without pip and setuptools.
 
-Prints a table, or JSON with ``--json``; writes ``results/import_cost.json`` and its section of
+Prints a table, or JSON with ``--json``, and writes ``results/import_cost.json`` and its section of
 ``RESULTS.md`` beside this file. The exit status is 1 if a target is missed.
 """
 
@@ -34,7 +34,7 @@ ROOT = HERE.parent
 
 OURS, PEER = "ours", "public 0.10"
 
-# The whole of what a target compares: our statement, and what a user of the peer writes for it.
+# The statements that a target compares: ours, and the equivalent one for the peer.
 CLIENT = "from openenv import EnvClient"
 PEER_CLIENT = "from openenv.core import EnvClient"
 STATEMENTS = (
@@ -63,7 +63,7 @@ VERSION = "import importlib.metadata as metadata; print(metadata.version('openen
 
 @dataclass(frozen=True)
 class Import:
-    """One statement, measured."""
+    """The measurements of one statement."""
 
     whose: str
     statement: str
@@ -74,7 +74,7 @@ class Import:
 
 @dataclass(frozen=True)
 class Install:
-    """What an install put into an empty environment; sizes in millions of bytes."""
+    """The contents of an install into an empty environment; `megabytes` are millions of bytes."""
 
     whose: str
     distributions: int
@@ -83,7 +83,7 @@ class Install:
 
 @dataclass(frozen=True)
 class Target:
-    """A limit that a figure has to stay under."""
+    """An upper limit of a figure."""
 
     what: str
     measured: float
@@ -95,11 +95,11 @@ class Target:
 
 
 class Interpreter:
-    """A Python of one side; ours sees this checkout first, the peer's sees nothing of it."""
+    """A Python of one side; ours finds this checkout first, the peer's does not find it."""
 
     def __init__(self, whose: str, executable: Path) -> None:
         self.whose = whose
-        self.executable = executable.absolute()  # resolved, a venv's link would lose its venv
+        self.executable = executable.absolute()  # resolving the link would leave the venv
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         self._environment = kept | ({"PYTHONPATH": str(ROOT / "src")} if whose == OURS else {})
 
@@ -149,7 +149,7 @@ def measure_imports(
 
 
 def measure_fresh_install(progress: Callable[[str], None]) -> Install:
-    """Install this checkout, without extras, into an empty environment, and measure that."""
+    """Install this checkout, without extras, into an empty environment, and measure the install."""
     with tempfile.TemporaryDirectory() as directory:
         progress("installing into a fresh environment")
         venv.create(directory, with_pip=True)
@@ -178,7 +178,7 @@ def _find(imports: list[Import], whose: str, statement: str) -> Import:
 
 
 def our_version() -> str:
-    """The version of this checkout, installed or not."""
+    """Return the version of this checkout, installed or not."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     found: list[str] = re.findall(r'^version = "(.+)"', text, re.MULTILINE)
     return found[0]
@@ -223,7 +223,7 @@ def _figure(value: float) -> str:
 
 
 def write_section(path: Path, name: str, text: str) -> None:
-    """Put `text` under the heading `name` of a Markdown file, in place of what stood there."""
+    """Put `text` under the heading `name` of a Markdown file, replacing the old text."""
     old = path.read_text(encoding="utf-8") if path.exists() else "# Results\n"
     before, _, rest = old.partition(f"\n## {name}\n")
     _, heading, after = rest.partition("\n## ")

@@ -1,16 +1,18 @@
-"""What a small learner gets out of five environments, one of them noise.
+"""Results of a small learner in five environments, one of which is noise.
 
     python benchmarks/learnability.py [--only NAME] [--seed N] [--plot] [--write]
 
 The learner is that of ``openenv validate --learn`` (`openenv.validation.learner`): REINFORCE with
-the advantages of GRPO, a softmax that is linear in hashed features, on the wire, by many sessions
-at once. Each environment is served by a process of its own. The planted noise is blackjack whose
-reward is drawn from what was played: the same each time, and of no use.
+the advantages of GRPO, and a softmax that is linear in hashed features. It plays over the wire,
+with many sessions at once. A process of its own serves each environment. The planted noise is
+blackjack whose reward is a pseudorandom function of the seed and the moves: reproducible, but not
+learnable.
 
-In coding the learner writes no programs: it chooses, for each of two tasks, among seven, of which
-one solves it (a contextual bandit). In chess it chooses among the legal moves of four mates in one.
+In coding the learner writes no programs: for each of two tasks it chooses among seven programs, of
+which one solves the task (a contextual bandit). In chess it chooses among the legal moves of four
+mates in one.
 
-The settings were found by trying some, with the seed 0; what is written is of another one, with
+The settings were found by trials with the seed 0. The published results use another seed, with
 which nothing had been tried.
 
 With `--write` the plot goes to docs/pictures/learnability.svg and the figures to
@@ -51,7 +53,7 @@ RESULT = ROOT / "benchmarks" / "results" / "learnability.json"
 
 
 class NoiseEnvironment(BlackjackEnvironment):
-    """Blackjack that pays what is drawn, from -1 to 1, whatever is played."""
+    """Blackjack that pays a pseudorandom reward from -1 to 1, independent of the result."""
 
     REWARD = RewardSpec("terminal", range=(-1.0, 1.0), components=("drawn",))
 
@@ -63,7 +65,7 @@ class NoiseEnvironment(BlackjackEnvironment):
     def step(  # type: ignore[override]  # no **kwargs, as its base
         self, action: BlackjackAction
     ) -> BlackjackObservation:
-        """Play on, for what comes."""
+        """Play on, and score the end by a hash of the seed and the moves."""
         observation = super().step(action)
         self._drawn.update(action.action.encode())
         if not observation.done:
@@ -86,13 +88,13 @@ PROGRAMS = (
 
 
 def programs(view: ProbeView) -> Sequence[dict[str, Any]]:
-    """What is chosen from in coding."""
+    """Return the programs to choose from in coding."""
     return [{"code": program, "submit": True} for program in PROGRAMS]
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What the learner is tried in."""
+    """An environment in which the learner is tested."""
 
     target: str
     settings: LearningSettings
@@ -144,8 +146,8 @@ SUBJECTS = {
 
 
 def measured(subject: Subject, seed: int) -> LearningReport:
-    """Serve it, and let the learner practise."""
-    # Sandboxes by namespaces need bubblewrap; what is run here was written above.
+    """Serve the environment, and let the learner practice."""
+    # Sandboxes with namespaces need bubblewrap; the programs that run here are the ones above.
     variables = {"CODING_REQUIRE": os.environ.get("CODING_REQUIRE", "process")}
     with ProcessProvider(subject.target, env_vars=variables).launch() as server:
         server.wait_for_ready()
@@ -155,7 +157,7 @@ def measured(subject: Subject, seed: int) -> LearningReport:
 
 
 def figures(report: LearningReport) -> dict[str, Any]:
-    """What is kept of a report."""
+    """Return the figures of a report that are stored."""
     first = report.first_groups_with_signal / max(1, report.first_groups)
     return {
         **asdict(report),
@@ -171,7 +173,7 @@ LEARNED, RANDOM = "#0072b2", "#d55e00"  # Okabe and Ito
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
-    """A panel for each environment: the curve with its interval, and who plays at random."""
+    """Draw a panel for each environment: the curve with its interval, and random play."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

@@ -1,11 +1,11 @@
 /* A WebSocket load generator: one thread, epoll, no dependencies. README.md says how to run it.
  *
  * Every session goes through `enum phase` in order. All sessions open first, a bounded number at
- * a time; then all reset, bounded alike; then all step in a closed loop: a session sends its next
- * step when the answer to the last one is there. Frames are opaque bytes from files.
+ * a time; then all reset, with the same bound; then all step in a closed loop: a session sends its
+ * next step when the answer to the last one has arrived. Frames are opaque bytes from files.
  *
- * One JSON object goes to stdout, complaints to stderr. The exit status is 0 if that object was
- * printed, whatever it says.
+ * One JSON object goes to stdout, errors to stderr. The exit status is 0 if that object was
+ * printed, even if it reports failures.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -33,7 +33,7 @@
 #define RECEIVE_BYTES (1u << 20)
 #define EVENTS 512
 #define SESSIONS_A_SOURCE 4096
-#define LOOKED_AT 65536u /* how much of an answer --check looks at */
+#define LOOKED_AT 65536u /* bytes of an answer that --check examines */
 #define MOST_OPEN_FRAMES 16
 #define MOST_PROCESSES 64
 
@@ -112,7 +112,7 @@ static void sha1_block(uint32_t hash[5], const uint8_t *block) {
     hash[0] += a, hash[1] += b, hash[2] += c, hash[3] += d, hash[4] += e;
 }
 
-/* Of at most 119 bytes: what a handshake needs. */
+/* The SHA-1 of at most 119 bytes, which is enough for a handshake. */
 static void sha1(const char *text, uint8_t digest[20]) {
     uint32_t hash[5] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0};
     uint8_t padded[128] = {0};
@@ -136,7 +136,7 @@ static void base64(const uint8_t *data, size_t size, char *text) {
     *text = 0;
 }
 
-/* ------------------------------------------------------------------ what was asked for */
+/* ------------------------------------------------------------------ options */
 
 static struct {
     const char *host, *path, *subprotocol, *header, *check, *check_reset, *aside, *ready_file;
@@ -262,7 +262,7 @@ static void parse(int count, char **words) {
 
 /* ------------------------------------------------------------------ latencies */
 
-/* Buckets of 1/64 of a power of two: a quantile is right to 1.6 %. */
+/* Buckets of 1/64 of a power of two, so a quantile has an error of at most 1.6 %. */
 #define SUB_BITS 6
 #define SUB (1 << SUB_BITS)
 static uint64_t buckets[(64 - SUB_BITS) * SUB], recorded, recorded_sum, recorded_most;
@@ -299,7 +299,7 @@ static double quantile_us(double share) {
 
 /* ------------------------------------------------------------------ CPU time */
 
-/* Of all the processes asked for, their dead threads included; -1 if one of them is gone. */
+/* CPU seconds of the --cpu-of processes, including ended threads; -1 if a process has ended. */
 static double servers_cpu(void) {
     double total = 0;
     for (int i = 0; i < asked.process_count; i++) {
@@ -311,7 +311,7 @@ static double servers_cpu(void) {
         fclose(file);
         line[size] = 0;
         unsigned long user, system;
-        const char *rest = strrchr(line, ')'); /* the name may hold anything */
+        const char *rest = strrchr(line, ')'); /* the name may contain anything */
         if (!rest || sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
                             &system) != 2)
             return -1;
@@ -344,9 +344,9 @@ struct session {
     bool wants_out;
     int greetings_left, opens_sent;
     uint32_t steps, laps, sequence; /* laps: steps since the warm-up, or the window, began */
-    uint64_t asked_at;    /* when what it waits for was asked for; 0: it waits for nothing */
+    uint64_t asked_at;    /* time of the pending request; 0: none is pending */
     struct bytes unsent;
-    struct bytes kept;    /* of the HTTP answer, or the head of a message that came in pieces */
+    struct bytes kept;    /* the HTTP answer, or the head of a fragmented message */
     uint8_t header[14], control[125];
     uint8_t header_used, opcode, control_used;
     bool in_payload, final;
@@ -356,16 +356,16 @@ struct session {
 static struct {
     uint64_t refused, lost, handshake, wrong, protocol, timeout, closed;
     uint64_t closed_with[5000];
-    char sample[512]; /* of the first of them */
+    char sample[512]; /* text of the first error */
 } errors;
 
 static struct session *sessions;
 static int epoll = -1;
 static int in_flight, opened, made_ready, finished, alive;
 static uint64_t answer_bytes;
-static enum phase stage; /* what the sessions are led to: OPENED, READY, STEPPING or FINISHED */
+static enum phase stage; /* the target phase: OPENED, READY, STEPPING or FINISHED */
 static bool measuring;
-static uint32_t lap; /* the lap that not all sessions have run yet, and how many have */
+static uint32_t lap; /* the unfinished lap; `lapped` sessions have run it */
 static int lapped;
 static uint64_t mask_state;
 static char handshake[1024], expected_accept[32];
@@ -558,7 +558,7 @@ static void answered_reset(struct session *session, const uint8_t *head, size_t 
     fail(session, &errors.wrong, "wrong answer to the reset");
 }
 
-/* What a server says of itself in between, such as what it has received. */
+/* Whether a message is an aside of the server, such as an acknowledgment. */
 static bool is_aside(const struct session *session, const uint8_t *head, size_t size) {
     const char *check = session->phase == STEPPING ? asked.check : asked.check_reset;
     return asked.aside && !contains(head, size, check) && contains(head, size, asked.aside);
@@ -602,7 +602,7 @@ static size_t header_size(const struct session *session) {
     return length == 127 ? 10 : length == 126 ? 4 : 2;
 }
 
-/* A whole frame header is there. */
+/* Handle a complete frame header. */
 static void on_header(struct session *session) {
     const uint8_t *header = session->header;
     int opcode = header[0] & 15;
@@ -629,7 +629,7 @@ static void on_header(struct session *session) {
     session->message_size += length;
 }
 
-/* The payload of a frame ends with the `size` bytes at `data`. */
+/* Handle the end of a frame's payload, the `size` bytes at `data`. */
 static void on_frame(struct session *session, const uint8_t *data, size_t size) {
     session->in_payload = false;
     if (session->opcode >= CLOSE) {
@@ -643,7 +643,7 @@ static void on_frame(struct session *session, const uint8_t *data, size_t size) 
 }
 
 static void keep(struct session *session, const uint8_t *data, size_t size) {
-    if (session->phase == STEPPING && !asked.check) return; /* nobody will look at it */
+    if (session->phase == STEPPING && !asked.check) return; /* nothing examines it */
     size_t room = LOOKED_AT - session->kept.used;
     append(&session->kept, data, size < room ? size : room);
 }
@@ -696,7 +696,7 @@ static void make_handshake(void) {
     if (length >= (int)sizeof handshake) die("the handshake is too long");
 }
 
-/* The value of `name` in an HTTP answer that ends with a 0. */
+/* Whether header `name` of a zero-terminated HTTP answer has `value`. */
 static bool header_is(const char *answer, const char *name, const char *value) {
     for (const char *line = strstr(answer, "\r\n"); line; line = strstr(line, "\r\n")) {
         line += 2;
@@ -730,8 +730,8 @@ static void on_http(struct session *session, const uint8_t *data, size_t size) {
     free(answer.data);
 }
 
-/* A source address for every few thousand sessions: the more ports of one are taken, the longer
- * the kernel looks for the next. Only loopback has addresses to spare. */
+/* Bind to another source address for every few thousand sessions: the more ports of an address are
+ * taken, the longer the kernel searches for a free one. Only loopback has addresses to spare. */
 static void take_source(struct session *session) {
     if (strncmp(asked.host, "127.", 4)) return;
     int yes = 1;
@@ -806,7 +806,7 @@ static void find_timeouts(uint64_t at) {
             fail(&sessions[i], &errors.timeout, "timeout");
 }
 
-/* Handle what has happened, or wait a little for it. */
+/* Handle the pending events, or wait up to 20 ms for some. */
 static void turn(bool spins) {
     static struct epoll_event events[EVENTS];
     int count = epoll_wait(epoll, events, EVENTS, spins ? 0 : 20);
@@ -838,7 +838,7 @@ static void begin_laps(void) {
     for (int i = 0; i < asked.sessions; i++) sessions[i].laps = 0;
 }
 
-/* Say whether the last session has just run a lap. */
+/* Whether all sessions have run the current lap; starts the next lap if so. */
 static bool lap_is_complete(void) {
     if (!alive || lapped < alive) return false;
     lap++;
@@ -848,8 +848,8 @@ static bool lap_is_complete(void) {
     return true;
 }
 
-/* Step for a time, and on until the end of a lap: a server that answers in bursts is measured
- * over whole ones. */
+/* Step for a time, and then until the end of a lap, so that a server that answers in bursts is
+ * measured over whole bursts. */
 static void step_for(uint64_t duration, uint32_t laps) {
     uint64_t due = now() + duration;
     begin_laps();
@@ -864,7 +864,7 @@ static void step_to_the_end(void) {
     while (finished < alive && !told_to_stop) turn(asked.spins);
 }
 
-/* Step for as long as was asked for; the two ends of what was measured. */
+/* Warm up and step for the requested time; `start` and `over` are the ends of the measurement. */
 static void step_all(struct moment *start, struct moment *over) {
     stage = STEPPING;
     *start = moment();
@@ -896,7 +896,7 @@ static void hold(void) {
     for (uint64_t until = now() + asked.hold; now() < until && !told_to_stop;) turn(false);
 }
 
-/* Say goodbye; a server that is still busy is not waited for. */
+/* Send close frames, without waiting for a server that is still busy. */
 static void part(void) {
     static const uint8_t normal[] = {1000 >> 8, 1000 & 255};
     stage = GONE;

@@ -1,4 +1,4 @@
-"""The load generator: compiled when its source is newer, and run on a core of its own."""
+"""The load generator, which is compiled when its source is newer, and runs on its own core."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Result = dict[str, Any]
 
 
 def compiled() -> Path:
-    """The compiled load generator.
+    """Compile the load generator if necessary, and return its path.
 
     Raises:
-        SystemExit: There is no C compiler, or it does not compile.
+        SystemExit: There is no C compiler, or the source does not compile.
     """
     source, program = HERE / "load.c", BUILD / "load"
     if program.exists() and program.stat().st_mtime > source.stat().st_mtime:
@@ -58,7 +58,7 @@ class Load:
 
     @contextmanager
     def held(self, port: int, frames: Frames, *options: object) -> Iterator[Result]:
-        """The same; the sessions stay open until the block ends."""
+        """Drive the server like `run`, and keep the sessions open for a block."""
         ready = BUILD / "ready"
         ready.unlink(missing_ok=True)
         command = self._command(port, frames, (*options, "--hold", 600, "--ready-file", ready))

@@ -1,4 +1,4 @@
-"""The machine: what it is, and which core belongs to whom."""
+"""The description of the machine, and the cores for server and load."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def _cpu_model() -> str:
 
 
 def cores() -> tuple[int, int]:
-    """One core for the server, and one, not its hyperthread, for the load.
+    """Return a core for the server, and one that is not its hyperthread for the load.
 
     Raises:
-        SystemExit: This process may use one core only.
+        SystemExit: This process may use only one core.
     """
     ours = sorted(os.sched_getaffinity(0))
     server = ours[0]
@@ -55,7 +55,7 @@ def _siblings(core: int) -> set[int]:
 
 
 def raise_open_files() -> int:
-    """Allow this process, and those that it starts, as many files as the system grants."""
+    """Raise the limit of open files to the hard limit, for this process and its children."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard

@@ -1,7 +1,7 @@
 """The parts: each yields rows, one for every contender in every round.
 
-A round runs the contenders one after the other, and rounds follow each other; so whatever else the
-machine does meets all of them alike, and what is compared is compared within a round.
+A round runs the contenders one after the other, and rounds follow each other. So other load on the
+machine affects all contenders equally, and figures are compared within a round.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MCP_SESSIONS = 512
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """The amount of measurement."""
 
     rounds: int
     window_s: float
@@ -86,14 +86,14 @@ QUICK = Plan(
 
 @dataclass(frozen=True)
 class Bench:
-    """What a part measures with."""
+    """The tools and settings of a part."""
 
     plan: Plan
     load: Load
     server_cores: set[int]
     all_cores: set[int]
-    only: frozenset[str]  # the names of contenders; none for all
-    tell: Callable[[str, int, int], None]  # what is measured now, its number, and of how many
+    only: frozenset[str]  # names of contenders; empty for all
+    tell: Callable[[str, int, int], None]  # called with what is measured, its number, and the total
 
     def chosen(self, contenders: Sequence[AnyContender]) -> list[AnyContender]:
         if self.only:
@@ -103,7 +103,7 @@ class Bench:
     def turns(
         self, contenders: Sequence[AnyContender], rounds: int, points: Sequence[int] = (0,)
     ) -> Iterator[tuple[AnyContender, Row]]:
-        """What is measured when: every contender once in each round, at every point."""
+        """Yield the measurements in order: every contender once in each round, at every point."""
         turns = [
             (contender, {"contender": contender.name, "sessions": point, "round": number})
             for point in points
@@ -118,7 +118,7 @@ class Bench:
 
     @contextmanager
     def serve(self, contender: Contender) -> Iterator[Server]:
-        """A server that is healthy and warm."""
+        """Serve a contender for a block; yield the server, healthy and warm."""
         with self.started(contender) as server:
             server.wait_until_healthy()
             self.load.run(server.port, contender.frames, "--steps", WARM_UP_STEPS)
@@ -144,7 +144,7 @@ class Bench:
         )
 
     def play(self, client: Client, *arguments: object) -> Row:
-        """Run a client program on the core of the load."""
+        """Run a client program on the load generator's core."""
         command = ["taskset", "-c", str(self.load.core), *client.command(*map(str, arguments))]
         done = subprocess.run(
             command,
@@ -175,12 +175,12 @@ def steps(bench: Bench) -> Iterator[Row]:
 
 
 def round_trip(bench: Bench) -> Iterator[Row]:
-    # Without --spin: clients sleep while they wait, and being woken is part of the way.
+    # Without --spin: clients sleep while they wait, and waking them is part of the round trip.
     yield from _stepping(bench, (1,), bench.plan.rounds * 3)
 
 
 def opening(bench: Bench) -> Iterator[Row]:
-    """Connect, shake hands and reset, many at a time."""
+    """Connect, shake hands and reset, many sessions at a time."""
     contenders = [c for c in bench.chosen(ECHOES) if c.variant == "sync"]
     with bench.serve_all(contenders) as servers:
         for contender, row in bench.turns(
@@ -193,7 +193,7 @@ def opening(bench: Bench) -> Iterator[Row]:
 
 
 def memory(bench: Bench) -> Iterator[Row]:
-    """What an open session keeps in the server, which is a fresh one each time."""
+    """Measure the memory of an open session in a fresh server."""
     contenders = [c for c in bench.chosen(ECHOES) if c.variant == "sync"]
     rounds = min(2, bench.plan.rounds)
     for contender, row in bench.turns(contenders, rounds, bench.plan.memory_sessions):
@@ -201,7 +201,7 @@ def memory(bench: Bench) -> Iterator[Row]:
 
 
 def scale(bench: Bench) -> Iterator[Row]:
-    """More sessions than anybody needs, on one server of ours."""
+    """Open more sessions than anybody needs, on one server of ours."""
     contenders = [c for c in bench.chosen(ECHOES) if c.whose == OURS and not c.sessions]
     for contender, row in bench.turns(contenders, 1, (SCALE,)):
         yield row | _memory(bench, contender, row["sessions"], "--timeout", 300)
@@ -227,7 +227,7 @@ def _memory(bench: Bench, contender: Contender, sessions: int, *options: object)
 
 
 def frames(bench: Bench) -> Iterator[Row]:
-    """Observations of 100,800 bytes."""
+    """Measure observations of 100,800 bytes."""
     contenders = bench.chosen(FRAMES)
     with bench.serve_all(contenders) as servers:
         for contender, row in bench.turns(contenders, bench.plan.rounds, (SCREEN_SESSIONS,)):
@@ -236,7 +236,7 @@ def frames(bench: Bench) -> Iterator[Row]:
 
 
 def start(bench: Bench) -> Iterator[Row]:
-    """From the start of the process to the first 200 of /health."""
+    """Measure the time from the start of the process to the first 200 of /health."""
     echoes = [c for c in bench.chosen(ECHOES) if c.variant == "sync" and not c.options]
     contenders = [c for c in echoes if c.frames is JSON and c.whose != BARE]
     for contender, row in bench.turns(contenders, bench.plan.starts):
@@ -247,7 +247,7 @@ def start(bench: Bench) -> Iterator[Row]:
 
 
 def client(bench: Bench) -> Iterator[Row]:
-    """CPU time that one session takes of the client's process, against a bare server."""
+    """Measure the CPU time of one session in the client's process, against a bare server."""
     bare = next(c for c in ECHOES if c.whose == BARE)
     with bench.serve(bare) as server:
         for contender, row in bench.turns(bench.chosen(CLIENTS), bench.plan.rounds):
@@ -255,7 +255,7 @@ def client(bench: Bench) -> Iterator[Row]:
 
 
 def vector(bench: Bench) -> Iterator[Row]:
-    """Many sessions of one client process, each side with its own server."""
+    """Step many sessions of one client process, each side with its own server."""
     server_of = {client.name: name for client, name in VECTORS}
     clients = bench.chosen([client for client, _ in VECTORS])
     echoes = [c for c in ECHOES if c.name in {server_of[client.name] for client in clients}]
@@ -267,22 +267,22 @@ def vector(bench: Bench) -> Iterator[Row]:
 
 
 def cold(bench: Bench) -> Iterator[Row]:
-    """Sessions that are all opened at once on a fresh server, of an environment as declared."""
+    """Open all sessions at once on a fresh server, with each variant of the environment."""
     yield from _from_connect_to_close(bench, "cold", COLD_SESSIONS)
 
 
 def churn(bench: Bench) -> Iterator[Row]:
-    """Short episodes, each in a new session."""
+    """Play short episodes, each in a new session."""
     yield from _from_connect_to_close(bench, "churn", CHURN_SESSIONS)
 
 
 def kept(bench: Bench) -> Iterator[Row]:
-    """The same short episodes, in sessions that stay."""
+    """Play the same short episodes in kept sessions."""
     yield from _from_connect_to_close(bench, "kept", CHURN_SESSIONS)
 
 
 def _from_connect_to_close(bench: Bench, mode: str, sessions: int) -> Iterator[Row]:
-    """Play against a server that has served nobody yet; CPU is that of both ends."""
+    """Play against a fresh server, and measure the CPU time of both sides."""
     echoes = {(c.whose, c.variant): c for c in ECHOES if c.frames is JSON and not c.options}
     for contender, row in bench.turns(bench.chosen(COLDS), bench.plan.rounds, (sessions,)):
         with bench.started(echoes[contender.whose, contender.mode]) as server:
@@ -295,7 +295,7 @@ def _from_connect_to_close(bench: Bench, mode: str, sessions: int) -> Iterator[R
 
 
 def mcp(bench: Bench) -> Iterator[Row]:
-    """`tools/list` and `tools/call` at `/mcp`, each connection waiting for its answer."""
+    """Call `tools/list` and `tools/call` at `/mcp`; each connection waits for its answer."""
     chosen = bench.chosen(TOOLS)
     with ExitStack() as stack:
         servers: dict[str, Server] = {}
@@ -319,7 +319,7 @@ def mcp(bench: Bench) -> Iterator[Row]:
 
 
 def mcp_memory(bench: Bench) -> Iterator[Row]:
-    """What an open session of `/mcp` keeps in the server, which is a fresh one each time."""
+    """Measure the memory of an open session of `/mcp` in a fresh server."""
     chosen = [tools for tools in bench.chosen(TOOLS) if tools.dialect != "modern"]
     rounds = min(2, bench.plan.rounds)
     for tools, row in bench.turns(chosen, rounds, (MCP_SESSIONS,)):
@@ -343,7 +343,7 @@ def mcp_memory(bench: Bench) -> Iterator[Row]:
 
 
 def _printed(bench: Bench, command: list[str]) -> Row:
-    """What a program that puts load on a server has printed."""
+    """Run a program that puts load on a server, and return its output."""
     pinned = ["taskset", "-c", str(bench.load.core), *command]
     done = subprocess.run(pinned, check=True, stdout=subprocess.PIPE, text=True)
     row: Row = json.loads(done.stdout)
@@ -352,7 +352,7 @@ def _printed(bench: Bench, command: list[str]) -> Row:
 
 @contextmanager
 def _holding(bench: Bench, command: list[str]) -> Iterator[None]:
-    """Have sessions open until the block ends."""
+    """Hold sessions open for a block."""
     pinned = ["taskset", "-c", str(bench.load.core), *command]
     pipe = subprocess.PIPE
     with subprocess.Popen(pinned, text=True, stdin=pipe, stdout=pipe) as process:

@@ -1,7 +1,8 @@
-"""Sessions beside a slow one: how long their steps take, with it and without it.
+"""Step times of sessions beside a slow session, and without it.
 
-Two hundred sessions of one manager step every 50 ms, as those do that wait for a policy; in the
-meantime a step of another takes a second. No wire is in between: it is the lanes that are measured.
+Two hundred sessions of one manager step every 50 ms, like sessions that wait for a policy, while a
+step of another session takes a second. There is no network in between, so only the executors are
+measured.
 
     python benchmarks/neighbours.py
 """
@@ -26,13 +27,13 @@ SLOW_S = 1.0
 
 
 class Rest(Action):
-    """How long a step takes."""
+    """The duration of a step, in seconds."""
 
     seconds: float = 0.0
 
 
 class OwnThreads(Environment[Rest, Observation, State]):
-    """Declares nothing: its sessions get threads of their own until they were seen to be quick."""
+    """An undeclared environment: sessions have own threads until they are measured to be quick."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -52,13 +53,13 @@ class OwnThreads(Environment[Rest, Observation, State]):
 
 
 class AnyThread(OwnThreads):
-    """Its calls may come from any thread."""
+    """An environment whose calls may come from any thread."""
 
     SUPPORTS_ANY_THREAD = True
 
 
 async def measure(cls: type[OwnThreads], slow_s: float) -> dict[str, float]:
-    """Step 200 sessions for a second, beside one whose step takes `slow_s`."""
+    """Step 200 sessions for a second, beside a session whose step takes `slow_s`."""
     manager = SessionManager(
         EnvironmentSpec.of(cls, Rest, Observation), ConcurrencyConfig(max_concurrent_envs=300)
     )

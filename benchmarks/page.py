@@ -1,11 +1,11 @@
-"""The web page: how soon it is there, what 60 actions leave behind, and 50 visitors at once.
+"""The web page: time to first paint, memory growth over 60 actions, and 50 concurrent visitors.
 
     python benchmarks/page.py [--visitors 50] [--write]
 
-A real Chromium, a server of `openenv serve blackjack --web` beside it, loopback. First contentful
-paint is the browser's own measure, of five cold contexts. The heap is what remains after a garbage
-collection. Visitors are tabs, each with a session, which all play at the same time. Progress goes
-to stderr, the table to stdout, and with `--write` into `results/page.json`.
+The program runs a real Chromium and the server of `openenv serve blackjack --web`, over loopback.
+First contentful paint is the browser's own measure, in five cold contexts. The heap is measured
+after a garbage collection. Visitors are tabs, each with a session, which all play at the same time.
+Progress goes to stderr, the table to stdout, and with `--write` into `results/page.json`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ACTIONS = 60
 
 
 def served() -> tuple[subprocess.Popen[str], str]:
-    """A server of a process of its own, and its address."""
+    """Start a server in a process of its own; return the process and its address."""
     command = [sys.executable, "-m", "openenv.cli", "serve", "blackjack", "--web"]
     environment = {**os.environ, "MAX_CONCURRENT_ENVS": "1100"}
     process = subprocess.Popen(
@@ -50,7 +50,7 @@ def served() -> tuple[subprocess.Popen[str], str]:
 
 
 def resident_mib(pid: int) -> float:
-    """What a process holds in memory."""
+    """Return a process's resident memory in MiB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * 4096 / 2**20
 
@@ -62,13 +62,13 @@ async def begun(page: Page, url: str) -> None:
 
 
 async def acted(page: Page, number: int) -> None:
-    """One reset, which is shown."""
+    """Reset once, and wait until the page shows the episode."""
     await page.get_by_role("button", name="Reset", exact=True).click()
     await page.get_by_text(f"Episode {number}, its beginning").wait_for()
 
 
 async def paints(browser: Browser, url: str, rounds: int = 5) -> list[float]:
-    """First contentful paint in milliseconds, each time in a context without a cache."""
+    """Return the first contentful paint in milliseconds, each in a context without a cache."""
     found = []
     for _ in range(rounds):
         context = await browser.new_context()
@@ -81,7 +81,7 @@ async def paints(browser: Browser, url: str, rounds: int = 5) -> list[float]:
 
 
 async def weighed(debugger: CDPSession) -> dict[str, float]:
-    """The page's heap in MiB and its nodes, after a garbage collection."""
+    """Return the page's heap in MiB and its number of nodes, after a garbage collection."""
     await debugger.send("HeapProfiler.collectGarbage")
     told = await debugger.send("Performance.getMetrics")
     values = {one["name"]: one["value"] for one in told["metrics"]}
@@ -89,7 +89,7 @@ async def weighed(debugger: CDPSession) -> dict[str, float]:
 
 
 async def grown(browser: Browser, url: str, pid: int) -> dict[str, Any]:
-    """What 60 actions add, after 60 that nobody counts."""
+    """Return the memory before and after 60 actions, which follow 60 actions of warm-up."""
     page = await browser.new_page()
     debugger = await page.context.new_cdp_session(page)
     await debugger.send("Performance.enable")
@@ -105,7 +105,7 @@ async def grown(browser: Browser, url: str, pid: int) -> dict[str, Any]:
 
 
 async def visited(browser: Browser, url: str, visitors: int) -> dict[str, Any]:
-    """All visitors play ten episodes, at the same time."""
+    """Let all visitors play ten episodes at the same time."""
     pages = [await browser.new_page() for _ in range(visitors)]
     for page in pages:
         await begun(page, url)
@@ -133,7 +133,7 @@ async def visited(browser: Browser, url: str, visitors: int) -> dict[str, Any]:
 
 
 def stepped(envs: VectorEnv, seconds: float = 3.0) -> float:
-    """Steps a second of all sessions together."""
+    """Return the steps per second of all sessions together."""
     actions: Any = [{"action": "stand"}] * envs.num_envs
     rounds, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
@@ -143,7 +143,7 @@ def stepped(envs: VectorEnv, seconds: float = 3.0) -> float:
 
 
 async def watched(browser: Browser, url: str, sessions: int = 1000) -> dict[str, Any]:
-    """What it costs a thousand sessions that are driven that a page watches, and follows one."""
+    """Measure the steps of a thousand sessions, alone and while a page watches and follows one."""
     envs: VectorEnv = await asyncio.to_thread(VectorEnv, url, sessions)
     await asyncio.to_thread(envs.reset)
     page = await browser.new_page()

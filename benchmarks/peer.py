@@ -1,8 +1,8 @@
-"""The public package, in the virtual environment that the compatibility tests use too.
+"""The public package, in the virtual environment that the compatibility tests also use.
 
-What makes it faster and is not among its dependencies, uvloop and httptools, goes into a folder
-of its own, and so does ALE, of which both packages serve a game: what an install of the package
-holds is itself measured.
+uvloop and httptools, which make it faster but are not dependencies, are in a folder of their own.
+So is ALE, whose games both packages serve. The reason is that the contents of an install of the
+package are themselves measured.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ BESIDE = {"uvloop": "uvloop", "httptools": "httptools", "ale_py": "ale-py>=0.12,
 
 
 def peer_python() -> Path:
-    """The Python of `.peer`, made when it is not there.
+    """Return the Python of `.peer`, which is installed if missing.
 
     Raises:
-        SystemExit: It could not be installed.
+        SystemExit: The installation failed.
     """
     python, ready = PEER / "bin" / "python", PEER / ".ready"
     if not (ready.exists() and ready.read_text() == PUBLIC):
@@ -35,7 +35,7 @@ def peer_python() -> Path:
         _install(python, PUBLIC)
         ready.write_text(PUBLIC)
     missing = [package for name, package in BESIDE.items() if not (EXTRAS / name).is_dir()]
-    if missing:  # NumPy, which ALE needs, the public package has
+    if missing:  # the public package has NumPy, which ALE needs
         _install(python, "--target", str(EXTRAS), "--no-deps", *missing)
     return python
 

@@ -1,4 +1,4 @@
-"""Plots of what was measured: SVG, small, one a part."""
+"""Plots of the measurements: small SVG files, one per part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["draw_bars", "draw_lines"]
 
-# The figures of every round, by contender and number of sessions.
+# Returns the figure of every round, by contender, number of sessions, and metric.
 Values = Callable[[str, int, str], list[float]]
 
 COLOURS = {"ours": "#1b6ca8", "public": "#c8553d", "bare": "#888888"}
@@ -49,7 +49,7 @@ def _save(figure: Any, path: Path) -> None:
 def draw_lines(
     path: Path, names: list[str], points: list[int], panels: dict[str, str], values: Values
 ) -> None:
-    """A panel for every figure, over the number of sessions; bands from the least to the most."""
+    """Draw a panel for each figure, over the number of sessions; bands show the range."""
     from matplotlib.ticker import LogLocator
 
     figure, axes = _figure(len(panels), 2.8)
@@ -73,7 +73,7 @@ def draw_lines(
 
 
 def _style(name: str, names: list[str]) -> str:
-    """Contenders of one side share a colour, and differ in the dashes."""
+    """Return a line style; contenders of one side share a color, and differ in the dashes."""
     same = [other for other in names if other.split()[0] == name.split()[0]]
     return STYLES[same.index(name) % len(STYLES)]
 
@@ -81,7 +81,7 @@ def _style(name: str, names: list[str]) -> str:
 def draw_bars(
     path: Path, names: list[str], sessions: int, metric: str, title: str, values: Values
 ) -> None:
-    """One figure of every contender, with whiskers from the least to the most."""
+    """Draw one figure of every contender as bars, with whiskers that show the range."""
     from matplotlib.ticker import MaxNLocator
 
     figure, (panel,) = _figure(1, 0.7 + 0.3 * len(names))

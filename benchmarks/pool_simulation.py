@@ -1,16 +1,16 @@
-"""The control loop of `EnvPool` under bursts and failures, by simulation.
+"""A simulation of the control loop of `EnvPool` under bursts and failures.
 
     python benchmarks/pool_simulation.py [--scale N] [--seed N] [--write]
 
-The decisions are those of the package (`openenv.pool.control`, the same objects that a pool has);
-servers, sessions and time are simulated, so that a hundred thousand sessions take a minute here.
-With `--write` the plot goes to docs/pictures/pool-simulation.svg and the figures to
+The decisions are those of the package (`openenv.pool.control`, the same objects that a pool uses).
+Servers, sessions and time are simulated, so that a hundred thousand sessions take a minute. With
+`--write` the plot goes to docs/pictures/pool-simulation.svg and the figures to
 benchmarks/results/pool_simulation.json.
 
-What happens: sessions come and go at a steady rate; a trainer asks for a large batch at once; a
-zone with a fifth of all servers fails; the registry fails for half a minute, so that no server
-can be started; and servers die now and then all the time. A start takes longer the more there are
-at once, beyond what the cluster bears.
+The scenario: sessions come and go at a steady rate; a trainer asks for a large batch at once; a
+zone with a fifth of all servers fails; the registry fails for half a minute, so that no server can
+start; and servers die at random all the time. A start takes longer if more starts run at once than
+the cluster can bear.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "pictures" / "pool-simulation.svg"
 RESULT = ROOT / "benchmarks" / "results" / "pool_simulation.json"
 
-TICK_S = 0.25  # as of a pool
+TICK_S = 0.25  # the period of a pool's control loop
 END_S = 900.0
-COLD_START_S = 6.0  # the median, of a container on a machine that has the image
-BEARS = 48  # starts at once that the cluster bears without being slowed down
-SESSION_S = 60.0  # how long a session lasts, on average
-MTBF_S = 4 * 3600.0  # of one server
+COLD_START_S = 6.0  # median, for a container on a machine that has the image
+BEARS = 48  # concurrent starts that do not slow the cluster down
+SESSION_S = 60.0  # mean duration of a session
+MTBF_S = 4 * 3600.0  # mean time between failures of one server
 
 
 @dataclass(frozen=True)
 class Script:
-    """What happens.
+    """The scenario of a simulation.
 
     Attributes:
-        sessions: Steady sessions, on average.
+        sessions: Mean number of steady sessions.
         burst: Sessions that a trainer asks for at once.
-        each: Sessions that a server takes.
-        highest: Servers that there are at most.
+        each: Sessions per server.
+        highest: Maximum number of servers.
     """
 
     sessions: int
@@ -74,16 +74,16 @@ class Server:
 
 @dataclass
 class World:
-    """Servers and sessions, by events."""
+    """The state of the simulation: servers, sessions and future events."""
 
     script: Script
     rng: random.Random
     servers: dict[int, Server] = field(default_factory=dict)
     starting: int = 0
-    waiting: list[tuple[float, int]] = field(default_factory=list)  # since when, how many
+    waiting: list[tuple[float, int]] = field(default_factory=list)  # (time of request, number)
     events: list[tuple[float, int, str, Any]] = field(default_factory=list)
     order: Any = field(default_factory=count)
-    waits: list[tuple[float, int]] = field(default_factory=list)  # how long, how many
+    waits: list[tuple[float, int]] = field(default_factory=list)  # (seconds, number of sessions)
     lost: int = 0
     failed_starts: int = 0
     started: int = 0
@@ -104,7 +104,7 @@ class World:
         self.waiting.append((now, n))
 
     def serve(self, now: float) -> None:
-        """Give places to those who wait, in order, spread over the servers."""
+        """Give places to the waiting sessions, in order, spread over the servers."""
         if not self.waiting:
             return
         free = sorted(
@@ -142,12 +142,12 @@ class World:
         server = self.servers.pop(number, None)
         if server is not None:
             self.lost += server.sessions
-            if server.sessions:  # each begins anew
+            if server.sessions:  # each session starts again
                 self.ask(now, server.sessions)
 
 
 def simulate(script: Script, seed: int) -> tuple[World, list[dict[str, float]]]:
-    """Run the script; gives what there is at the end, and how it stood every second."""
+    """Run the scenario; return the final state, and the history with one entry per second."""
     world = World(script, random.Random(seed))
     scaler = Scaler(1, script.highest, spare=script.each, sessions_per_server=script.each)
     starts = Starts()
@@ -230,7 +230,7 @@ def busy(server: Server) -> int:
 
 
 def quantile(waits: list[tuple[float, int]], share: float) -> float:
-    """How long the session waited that so many waited no longer than."""
+    """Return a quantile of the waiting times, in seconds."""
     total, seen = sum(n for _, n in waits), 0
     for wait, n in sorted(waits):
         seen += n

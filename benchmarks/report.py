@@ -1,4 +1,4 @@
-"""What was measured as JSON, tables, plots, and the verdict on every target."""
+"""The measurements as JSON, tables and plots, and the verdict on every target."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESULTS = HERE / "results"
 
 Rows = list[Row]
 
-# ------------------------------------------------------------------ what is stored
+# ------------------------------------------------------------------ stored results
 
 PACKAGES = ("openenv", "uvicorn", "websockets", "uvloop", "httptools", "pydantic", "starlette")
 BARE_PACKAGES = ("picows", "msgspec", "uvloop")
@@ -41,7 +41,7 @@ print(json.dumps(found))
 
 
 def store(folder: Path, part: str, plan: Plan, rows: Rows) -> None:
-    """Write every row of a part, with what it was measured on."""
+    """Write every row of a part, with the machine, versions and plan."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {
         "part": part,
@@ -93,7 +93,7 @@ def _failures(row: Row) -> int:
 
 
 def _succeeded(row: Row) -> float:
-    """The share of the sessions that opened, reset and had an answer to each of their steps."""
+    """Return the share of sessions that opened, reset and got an answer to each step."""
     return float((row["finished"] - _failures(row)) / row["sessions"])
 
 
@@ -123,19 +123,19 @@ METRICS: dict[str, Metric] = {
 
 
 def values(rows: Rows, contender: str, sessions: int, metric: str) -> dict[int, float]:
-    """The figure of every round in which there is one."""
+    """Return the figure of every round that has one."""
     found = {}
     for row in rows:
         if (row["contender"], row["sessions"]) == (contender, sessions):
             try:
                 found[row["round"]] = METRICS[metric](row)
             except (ZeroDivisionError, TypeError):
-                continue  # nothing was answered, or the server is gone
+                continue  # no answers, or the server has ended
     return found
 
 
 def ratios(rows: Rows, a: str, b: str, sessions: int, metric: str) -> list[float]:
-    """The figure of `a` over that of `b`, within each round."""
+    """Return the figure of `a` divided by that of `b`, for each round."""
     over, under = values(rows, a, sessions, metric), values(rows, b, sessions, metric)
     return [over[number] / under[number] for number in over if under.get(number)]
 
@@ -170,13 +170,13 @@ def _median_times(found: Sequence[float]) -> str:
 
 
 def _table(heads: Sequence[str], lines: Iterable[Sequence[str]], words: int = 1) -> str:
-    """A table whose first `words` columns are words, and whose others are figures."""
+    """Return a table whose first `words` columns are text, and whose others are figures."""
     rule = ["---"] * words + ["---:"] * (len(heads) - words)
     return "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *lines))
 
 
 def _points(rows: Rows) -> Iterator[tuple[int, str]]:
-    """Every number of sessions and contender, in the order in which they were measured."""
+    """Yield every number of sessions and contender, ordered by number of sessions."""
     seen = dict.fromkeys((row["sessions"], row["contender"]) for row in rows)
     yield from sorted(seen, key=lambda point: point[0])
 
@@ -191,7 +191,7 @@ def _milliseconds(found: Iterable[float]) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A figure in a table; with `against`, its ratio to that contender's."""
+    """A figure in a table, or, with `against`, its ratio to that contender's."""
 
     head: str
     metric: str
@@ -319,7 +319,7 @@ def _part_table(part: str, rows: Rows) -> str:
 
 
 def one_line(part: str, row: Row) -> str:
-    """A row for the one who waits."""
+    """Return a row as a progress line."""
     words = [f"{row['contender']:<15}", f"{row['sessions'] or '':>5}"]
     words += [
         f"{column.head} {column.cell([row], row['contender'], row['sessions'])}"
@@ -334,7 +334,7 @@ def one_line(part: str, row: Row) -> str:
 
 @dataclass(frozen=True)
 class Target:
-    """A limit on a figure of ours: its ratio to another contender's, or the figure itself."""
+    """A limit of one of our figures: its ratio to another contender's, or the figure itself."""
 
     what: str
     part: str
@@ -572,9 +572,9 @@ def _section(folder: Path, page: Path, stored: dict[str, Any]) -> str:
 
 
 def write(folder: Path, parts: Sequence[str]) -> bool:
-    """Write the sections of `parts`, and the targets; say whether all that were measured are met.
+    """Write the sections of `parts`, and the targets; return whether all measured targets are met.
 
-    Elsewhere than in `RESULTS`, what other runs have left is not looked at.
+    In a folder other than `RESULTS`, results of other parts are ignored.
     """
     page = HERE / "RESULTS.md" if folder == RESULTS else folder / "RESULTS.md"
     stored = _stored(folder, SECTIONS if folder == RESULTS else parts)

@@ -1,11 +1,11 @@
-"""What a rollout costs beside its episode: `rollout`, and a bare loop over the same client.
+"""The cost of a rollout beside its episode: `rollout`, and a bare loop over the same client.
 
     python benchmarks/rollouts.py [--sessions 1 16 256] [--steps 1 10] [--episodes 2000]
 
-The server is in a process of its own. The bare loop resets and steps, in as many tasks at once, and
-keeps nothing; `rollout` writes a file of JSON lines, or keeps the records in memory. What is
-compared is compared within a round; CPU time is that of this process alone, so that a machine that
-is busy otherwise changes little. Progress goes to stderr, the table to stdout.
+The server runs in a process of its own. The bare loop resets and steps, in the same number of
+tasks, and keeps nothing; `rollout` writes a file of JSON lines, or keeps the records in memory.
+Figures are compared within a round. CPU time is that of this process alone, so other load on the
+machine changes little. Progress goes to stderr, the table to stdout.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def ways(url: str, folder: Path) -> dict[str, Callable[[int, int, int], Any]]:
 
 
 def measured(way: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds on the wall, and of CPU time."""
+    """Return the wall-clock seconds and the CPU seconds of a way."""
     wall, cpu = time.perf_counter(), time.process_time()
     way()
     return time.perf_counter() - wall, time.process_time() - cpu
@@ -169,10 +169,10 @@ def main() -> None:
 def compared(
     url: str, folder: Path, sessions: int, steps: int, arguments: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """All ways, in turn, in each round; medians."""
+    """Run all ways in each round, and return the medians."""
     found: dict[str, list[tuple[float, float]]] = {}
     known = ways(url, folder)
-    for number in range(arguments.rounds + 1):  # the first one is to warm up
+    for number in range(arguments.rounds + 1):  # the first round is a warm-up
         for name, way in known.items():
             took = measured(lambda: way(sessions, arguments.episodes, steps))  # noqa: B023
             if number:

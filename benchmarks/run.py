@@ -1,10 +1,10 @@
-"""Measure ours, the public package and the bare limit side by side; README.md says more.
+"""Measure our package, the public package and the bare limit side by side; see README.md.
 
     python benchmarks/run.py [--quick] [--only PART ...] [--rounds N] [--check]
 
-Progress goes to stderr. A whole part goes into `results/` and `RESULTS.md`; one that was cut short
-by an option goes into `build/quick/`. Tables go to stdout. With `--check` the exit status is 1 if
-a target that was measured is missed.
+Progress goes to stderr, tables to stdout. The results of a whole part go into `results/` and
+`RESULTS.md`; those of a part that options cut short go into `build/quick/`. With `--check` the exit
+status is 1 if a measured target is missed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.load import BUILD, Load, compiled
 from benchmarks.measure import FULL, QUICK, Bench, Plan, Row
 from benchmarks.peer import peer_python
 
-INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+INTERRUPTED = 130  # a shell's exit status for a program that Ctrl-C ended
 SCRATCH = BUILD / "quick"
 PARTS = {**measure.PARTS, **atari.PARTS}
 NAMES = [server.name for server in (*ECHOES, *FRAMES)]
@@ -80,7 +80,7 @@ def _progress() -> Iterator[Progress]:
         TextColumn("{task.description}"),
         TimeElapsedColumn(),
     )
-    # Refreshed by hand: a thread that draws would take the load's core from it.
+    # Refreshed manually: a drawing thread would take CPU time of the load's core.
     console = Console(stderr=True)
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
         yield progress
@@ -130,7 +130,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         is_met = report.write(report.RESULTS, list(PARTS)) if options.report else _run(options)
-    except KeyboardInterrupt:  # every server has been ended by now
+    except KeyboardInterrupt:  # every server has been ended before this point
         return INTERRUPTED
     return int(options.check and not is_met)
 

@@ -1,15 +1,15 @@
-"""What a sandbox costs: to start one, and to run code in it over a socket.
+"""The cost of a sandbox: of its start, and of code that runs in it over a socket.
 
     python benchmarks/sandbox.py [--only start code] [--rounds 3] [--seconds 3] [--write]
 
-`start` is from nothing to the answer of a first piece of code: a new sandbox (`cold`), and one that
-stood ready in a pool (`warm`), of each kind that this machine has; beside them Python alone, and
-Python in a bare bubblewrap. `code` is pieces of code a second of 8 sessions over the socket, by the
-coding environment of either package: ours in a sandbox of each kind, and by smolagents' interpreter
-in the server's process, which is all that the public package has.
+`start` is the time to the answer of a first piece of code, for each kind of sandbox of this
+machine: a new sandbox (`cold`), and one kept ready in a pool (`warm`). For comparison, it also has
+Python alone, and Python in a bare bubblewrap. `code` is the rate of code pieces of 8 sessions over
+the socket, in the coding environment of both packages: ours in a sandbox of each kind, and with
+smolagents' interpreter in the server's process, which is all that the public package has.
 
-Server and load have a core each; the sandboxes are on the server's. Progress goes to stderr, the
-tables to stdout, and with `--write` every round into `results/sandbox.json`.
+Server and load have a core each; the sandboxes run on the server's core. Progress goes to stderr,
+the tables to stdout, and with `--write` every round into `results/sandbox.json`.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ CODING_PEER = ROOT / ".peers" / "coding"
 PACKAGES = (PUBLIC_PACKAGE, f"smolagents=={metadata.version('smolagents')}")
 SESSIONS = 8
 WARM_UP_S = 1.0
-WARM = 4  # in the pool
+WARM = 4  # sandboxes in the pool
 FILL_TIMEOUT_S = 60.0
 
 Row = dict[str, Any]
 
-# What is asked in a step, and what has to be in the answer.
+# The code of a step, and the required part of the answer.
 PIECES = {
     "print": ("x = 6\nprint(x * 7)", '"stdout":"42\\n'),
     "a loop": (
@@ -63,11 +63,11 @@ PIECES = {
 }
 
 
-# ------------------------------------------------------------------ to start one
+# ------------------------------------------------------------------ starts
 
 
 def seconds_of(command: list[str]) -> float:
-    """How long a command takes."""
+    """Return the duration of a command in seconds."""
     began = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     return time.perf_counter() - began
@@ -78,13 +78,13 @@ def bare_python() -> float:
 
 
 def bare_bwrap() -> float:
-    """Namespaces and a read-only root, as a command line has them."""
+    """Run Python with namespaces and a read-only root, by bubblewrap's command line."""
     apart = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
     return seconds_of([*apart, "--unshare-all", "--die-with-parent", PYTHON, "-c", "print(42)"])
 
 
 def cold(kind: str) -> float:
-    """From nothing to the answer of a first piece of code."""
+    """Return the seconds from nothing to the answer of a first piece of code."""
     began = time.perf_counter()
     with Warm(kind) as warm:
         warm.answer()
@@ -92,7 +92,7 @@ def cold(kind: str) -> float:
 
 
 def cold_command(kind: str) -> float:
-    """From nothing to the end of a first command."""
+    """Return the seconds from nothing to the end of a first command."""
     began = time.perf_counter()
     with Sandbox(require="process", kind=kind) as sandbox:
         assert sandbox.run(["/bin/true"]).exit_code == 0
@@ -100,7 +100,7 @@ def cold_command(kind: str) -> float:
 
 
 class Warm(ExitStack):
-    """A sandbox with an interpreter, as the coding environment has them in its pool."""
+    """A sandbox with an interpreter, as in the coding environment's pool."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Warm(ExitStack):
 
 
 def warm(pool: Pool[Warm]) -> float:
-    """From `take` to the answer of a first piece of code, while the pool makes another."""
+    """Return the seconds from `take` to a first answer, while the pool makes another sandbox."""
     deadline = time.monotonic() + FILL_TIMEOUT_S
     pool.fill()
     while pool.ready < WARM:
@@ -126,7 +126,7 @@ def warm(pool: Pool[Warm]) -> float:
 
 
 def starts(rounds: int) -> Iterator[Row]:
-    """Each way once in a round."""
+    """Measure each way once in a round."""
     kinds = [one.kind for one in kinds_of_this_machine() if one.is_there]
     with ExitStack() as stack:
         ways: dict[str, Callable[[], float]] = {"Python": bare_python, "bwrap, Python": bare_bwrap}
@@ -145,7 +145,7 @@ def starts(rounds: int) -> Iterator[Row]:
 
 
 def coding_python() -> Path:
-    """The Python that has the public package and smolagents, made when it is not there."""
+    """Return a Python with the public package and smolagents, which is installed if missing."""
     python, ready = CODING_PEER / "bin" / "python", CODING_PEER / ".ready"
     wanted = "\n".join(PACKAGES)
     if not (ready.exists() and ready.read_text() == wanted):
@@ -158,7 +158,7 @@ def coding_python() -> Path:
 
 @dataclass(frozen=True)
 class Coding(Contender):
-    """A server of the coding environment; the public one has a Python of its own."""
+    """A server of the coding environment; the public one has its own Python."""
 
     def command(self, port: int) -> list[str]:
         python, *words = super().command(port)
@@ -166,14 +166,14 @@ class Coding(Contender):
 
 
 def frames_of(piece: str) -> Frames:
-    """What the load generator says."""
+    """Return the frames of the load generator."""
     code, check = PIECES[piece]
     step = json.dumps({"type": "step", "data": {"code": code}}, separators=(",", ":"))
     return Frames(f"coding-{piece}", RESET, step.encode(), '"exit_code":0', check)
 
 
 def servers_of(frames: Frames) -> list[Coding]:
-    """Who is measured."""
+    """Return the servers to measure."""
 
     def ours(name: str, **variables: str) -> Coding:
         return Coding(name, OURS, frames, file="coding_ours", environment=variables)
@@ -196,7 +196,7 @@ def servers_of(frames: Frames) -> list[Coding]:
 
 
 def codes(rounds: int, seconds: float) -> Iterator[Row]:
-    """Each server once in a round, which is started for it."""
+    """Measure each server once in a round, freshly started."""
     peer_python()
     server_core, load_core = machine.cores()
     load = Load(compiled(), load_core)
@@ -220,7 +220,7 @@ def codes(rounds: int, seconds: float) -> Iterator[Row]:
                 }
 
 
-# ------------------------------------------------------------------ telling of it
+# ------------------------------------------------------------------ output
 
 
 def milliseconds(found: list[float]) -> str:
@@ -230,7 +230,7 @@ def milliseconds(found: list[float]) -> str:
 
 
 def start_table(rows: list[Row]) -> str:
-    """Medians over the rounds, and the spread."""
+    """Return the medians over the rounds, and the range, as a table."""
     lines = ["| start to first answer | ms |", "| --- | ---: |"]
     for who in dict.fromkeys(row["who"] for row in rows):
         found = [row["seconds"] for row in rows if row["who"] == who]
@@ -239,7 +239,7 @@ def start_table(rows: list[Row]) -> str:
 
 
 def code_table(rows: list[Row]) -> str:
-    """Medians over the rounds; ratios are those within a round."""
+    """Return the medians over the rounds as a table; ratios are taken within a round."""
     heads = [f"{piece}: /s | of public | p50 ms | p99 ms" for piece in PIECES]
     lines = [f"| code | {' | '.join(heads)} |", f"| --- |{' ---: |' * 4 * len(PIECES)}"]
     names = list(dict.fromkeys(row["who"] for row in rows))
@@ -262,7 +262,7 @@ def code_table(rows: list[Row]) -> str:
 
 
 def told(row: Row) -> str:
-    """A row for the one who waits."""
+    """Return a row as a progress line."""
     if row["part"] == "start":
         return f"{row['who']}: {row['seconds'] * 1e3:.1f} ms"
     return f"{row['who']}, {row['piece']}: {row['steps_per_s']:,.0f}/s"

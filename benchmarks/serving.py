@@ -1,4 +1,4 @@
-"""Servers: started on a free port, watched through /proc, and ended by their own id."""
+"""Servers that are started on a free port, measured through /proc, and ended by process id."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ STARTS_WITHIN_S = 60
 STOPS_WITHIN_S = 15
 QUIET_WITHIN_S = 60
 HEALTH_EVERY_S = 0.002
-# Below the ports that clients take for themselves.
+# Below the ports that the system gives to clients.
 PORTS = range(20000, 32000)
 
 
 class Memory(NamedTuple):
-    """Of a tree of processes, in bytes; shared pages are split between sharers in `pss`."""
+    """The memory of a process tree, in bytes; `pss` divides shared pages between their users."""
 
     rss: int
     pss: int
@@ -50,7 +50,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def pids(self) -> list[int]:
-        """The processes of the server, its children included."""
+        """Return the process ids of the server and its children."""
         children = _children()
         found = [self._process.pid]
         for pid in found:
@@ -74,7 +74,7 @@ class Server:
         return Memory(rss * 1024, pss * 1024)
 
     def settle(self) -> None:
-        """Wait until it does nothing any more: sessions that ended are still being closed."""
+        """Wait until the server is idle, because it may still be closing ended sessions."""
         until = time.monotonic() + QUIET_WITHIN_S
         before = self.cpu_seconds()
         while time.monotonic() < until:
@@ -85,7 +85,7 @@ class Server:
             before = after
 
     def wait_until_healthy(self) -> None:
-        """Wait for the first 200 of /health; of a bare server, for its port."""
+        """Wait for the first 200 of /health, or for the port of a bare server."""
         until = time.monotonic() + STARTS_WITHIN_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until:
@@ -104,7 +104,7 @@ class Server:
             return False
 
     def stop(self) -> None:
-        """End the server's process group, which this process made for it."""
+        """End the server's process group, which was made for this server."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is None:
                 os.killpg(self._process.pid, number)
@@ -116,15 +116,15 @@ class Server:
 
 
 def _stat(pid: int | str) -> list[str]:
-    """The fields of /proc/PID/stat that follow the name, which may hold anything."""
+    """Return the fields of /proc/PID/stat after the name, which may contain any character."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def _children() -> dict[int, list[int]]:
-    """The processes of this machine, by their parents."""
+    """Return the processes of this machine, by parent."""
     found: dict[int, list[int]] = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):  # it has ended in between
+        with suppress(OSError):  # the process has ended meanwhile
             found.setdefault(int(_stat(pid)[PARENT]), []).append(int(pid))
     return found
 
@@ -135,7 +135,7 @@ def log_of(contender: Contender) -> Path:
 
 @contextmanager
 def serving(contender: Contender, cores: set[int]) -> Iterator[Server]:
-    """Serve from `cores` until the block ends. Returns before the server is healthy."""
+    """Serve from `cores` for a block; the server is not yet healthy when the block starts."""
     LOGS.mkdir(parents=True, exist_ok=True)
     port = _free_port()
     pinned = ["taskset", "-c", ",".join(map(str, sorted(cores)))]
@@ -146,7 +146,7 @@ def serving(contender: Contender, cores: set[int]) -> Iterator[Server]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for this process, which then ends the server
+            start_new_session=True,  # Ctrl-C goes only to this process, which then ends the server
         )
         server = Server(contender, process, port)
         try:

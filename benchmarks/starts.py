@@ -1,14 +1,14 @@
-"""From nothing to the first step: cold containers, ours and the public package's, and a warm pool.
+"""Times to the first step: cold containers, ours and the public package's, and a warm pool.
 
     python benchmarks/starts.py [--rounds 5] [--image IMAGE] [--write]
 
-One engine and one image (of `scripts/containers`, which serves echo_env by this package): the
-public package's `LocalDockerProvider`, which calls the program `docker`, and ours, each from the
-call that starts to the answer of the first step; a lease of a warm `EnvPool` over the same
-containers; and processes instead of containers. Then 32 containers at once by ours, and sessions
-packed onto a pool. The engine is that of DOCKER_HOST; without it Podman's service is started, for
-both. Progress goes to stderr, the table to stdout, and with `--write` every round into
-`results/starts.json`.
+All containers run one image on one engine (`scripts/containers` makes the image, which serves
+echo_env with this package). Measured are the public package's `LocalDockerProvider`, which calls
+the program `docker`, and ours, each from the start call to the answer of the first step; a lease of
+a warm `EnvPool` over the same containers; and processes instead of containers. Then 32 concurrent
+starts of our containers, and sessions packed onto a pool. The engine is that of DOCKER_HOST;
+without the variable, Podman's service is started for both packages. Progress goes to stderr, the
+table to stdout, and with `--write` every round into `results/starts.json`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ IMAGE = "localhost/openenv-test:latest"
 AT_ONCE = 32
 PACKED = 256
 
-# Run by the public package's own interpreter; it says how long each start took.
+# The program for the public package's own interpreter; it prints the seconds of each start.
 PEER = """
 import json, sys, time
 from openenv.core.containers.runtime.providers import LocalDockerProvider
@@ -81,7 +81,7 @@ def timed(work: Callable[[], Any], rounds: int, what: str) -> list[float]:
 
 
 def cold(provider: Any, image: str | None) -> Callable[[], None]:
-    """A start, up to the first step; ended outside the measured time."""
+    """Return a function that starts a server and takes the first step; `end_all` ends it later."""
 
     def start() -> None:
         server = provider.launch(image) if image else provider.launch()
@@ -103,7 +103,7 @@ def end_all() -> None:
 
 
 def peer(image: str, rounds: int) -> list[float]:
-    """The public package's; it finds its engine by the program `docker`."""
+    """Time the public package's starts; it finds its engine by the program `docker`."""
     if shutil.which("docker") is None:
         raise SystemExit("the public package needs the program docker: apt-get install docker.io")
     ran = subprocess.run(

@@ -1,10 +1,10 @@
-"""From an idea to a trained policy: carries docs/guides/ten-minutes.md out, and times it.
+"""From an idea to a trained policy: follow docs/guides/ten-minutes.md, and time it.
 
-It needs Podman and the images of `scripts/containers`. The Hub is the tests' stand-in, and OpenEnv
-this checkout's; nothing else differs from what a reader does.
+The program needs Podman and the images of `scripts/containers`. The Hub is the tests' stand-in, and
+OpenEnv is this checkout's; everything else is as for a reader.
 
-    python benchmarks/ten_minutes.py           # prints what each section took
-    python benchmarks/ten_minutes.py --write   # and writes it into the page
+        python benchmarks/ten_minutes.py           # prints the time of each section
+        python benchmarks/ten_minutes.py --write   # also writes the times into the page
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from support.hub_server import hub  # noqa: E402
 PAGE = ROOT / "docs" / "guides" / "ten-minutes.md"
 BEGIN, END = "<!-- generated: what-it-took -->\n", "<!-- end -->\n"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-# What this machine needs: builds reach the network through it, and trust whom it trusts.
+# Options for this machine: builds share its network and trust its certificates.
 HERE = (
     "--base localhost/openenv-test-base:latest --network host "
     "--ca-file /etc/ssl/certs/ca-certificates.crt"
@@ -39,7 +39,7 @@ HERE = (
 
 
 class Block(NamedTuple):
-    """A fenced block of the page, and the heading that it stands under."""
+    """A fenced block of the page, with the heading of its section."""
 
     section: str
     language: str
@@ -51,7 +51,7 @@ class StepFailedError(Exception):
 
 
 def blocks_of(page: str) -> Iterator[Block]:
-    """Every block of a page, in its order."""
+    """Yield every block of a page, in order."""
     for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
         section, _, content = part.partition("\n")
         for match in FENCE.finditer(content):
@@ -59,7 +59,7 @@ def blocks_of(page: str) -> Iterator[Block]:
 
 
 def commands_of(block: Block) -> Iterator[tuple[str, str]]:
-    """The commands of a console block, each with what it is to print."""
+    """Yield the commands of a console block, each with its expected output."""
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         command = re.match(r"(?:.*\\\n)*.*\n", part)
         assert command is not None
@@ -67,10 +67,10 @@ def commands_of(block: Block) -> Iterator[tuple[str, str]]:
 
 
 def walk(directory: Path, environment: dict[str, str], port: int) -> dict[str, float]:
-    """Carry the page out; what the commands of each section took, in seconds.
+    """Follow the page, and return the seconds of each section's commands.
 
     Raises:
-        StepFailedError: A command failed, or printed something else.
+        StepFailedError: A command failed, or its output differs.
     """
     took: dict[str, float] = {}
     for block in blocks_of(PAGE.read_text("utf-8")):
@@ -111,7 +111,7 @@ def _run(command: str, expected: str, directory: Path, environment: dict[str, st
 
 @contextmanager
 def machine() -> Iterator[tuple[Path, dict[str, str], int]]:
-    """A directory, the variables of its commands, and a port; gone when the block ends."""
+    """Yield a directory, its environment variables and a port; all are removed afterwards."""
     (ROOT / "outputs").mkdir(exist_ok=True)  # within the checkout, so that images hold its OpenEnv
     directory = Path(tempfile.mkdtemp(prefix="ten-minutes-", dir=ROOT / "outputs"))
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -170,14 +170,14 @@ def _program(path: Path, text: str) -> None:
 
 
 def table(took: dict[str, float]) -> str:
-    """What each section took, in Markdown."""
+    """Return the times of the sections as a table."""
     rows = [f"| {section} | {seconds:.0f} s |" for section, seconds in took.items()]
     total = f"| all of it | {sum(took.values()):.0f} s |"
     return "\n".join(["| | |", "| --- | ---: |", *rows, total]) + "\n"
 
 
 def main() -> None:
-    """Carry the page out, and say what it took."""
+    """Follow the page, and print the times."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write it into the page")
     arguments = parser.parse_args()

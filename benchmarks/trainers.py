@@ -1,10 +1,10 @@
-"""What environments add to the time of a training step: many rollouts, and a policy of 50 ms.
+"""The time that environments add to a training step with many rollouts and a policy of 50 ms.
 
     python benchmarks/trainers.py [--rollouts 256] [--turns 20] [--policy 0.05] [--rounds 3]
 
-One process has all rollouts in flight, as a trainer does; the server is in a process of its own, on
-the other core. What is compared is compared within a round: with the policy alone, which is the
-bare limit, and with the public package. Progress goes to stderr, the table to stdout.
+One process has all rollouts in flight, as a trainer does; the server runs in another process, on
+the other core. Figures are compared within a round: with the policy alone, which is the lower
+limit, and with the public package. Progress goes to stderr, the table to stdout.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SERVERS = {OURS: "ours sync", PUBLIC: "public sync"}
 
 
 def played(client: Client, core: int, *options: object) -> dict[str, Any]:
-    """Run a client program on a core of its own, against a fresh server on the other."""
+    """Run a client program on its own core, against a fresh server on the other."""
     contender = next(one for one in ECHOES if one.name == SERVERS[client.whose])
     cores = os.sched_getaffinity(0)
     with serving(contender, cores - {core} or cores) as server:
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def summed(name: str, rounds: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
-    """The medians of a contender, compared within each round."""
+    """Return the medians of a contender, compared within each round."""
     mine = [one[name] for one in rounds]
     alone = [one["policy alone"] for one in rounds]
     row = {key: statistics.median(one[key] for one in mine) for key in mine[0]}

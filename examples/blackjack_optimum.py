@@ -1,4 +1,4 @@
-"""What the best possible player of OpenSpiel's blackjack wins, computed exactly.
+"""The exact expected reward of the best possible player of OpenSpiel's blackjack.
 
     python examples/blackjack_optimum.py
 
@@ -8,13 +8,13 @@ face up; the player may only hit or stand; the dealer then draws to 17 and stand
 ones too; +1 for the higher total, -1 for the lower or for going over 21, 0 for a tie; a natural
 pays no more than any other 21.
 
-A hand is its ten counts of ace, 2, ..., 9 and ten-valued cards, which is all that a player could
-make use of. Before the dealer turns over the hidden card, that card is as random as any in the
+A hand is its ten counts of ace, 2, ..., 9 and ten-valued cards, which is all the information that a
+player can use. Until the dealer turns the hidden card over, it is as random as any card in the
 deck, so the value of a hand is
 
     max(stand, sum over cards c of P(c) * value(hand + c)),
 
-with P from the cards not seen, and `stand` from all ways in which the dealer may end up.
+with P from the unseen cards, and `stand` from all possible final hands of the dealer.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ def add(hand: Hand, rank: int) -> Hand:
 
 
 def hard_total(hand: Hand) -> int:
-    """Return the total with every ace as one."""
+    """Return the total with every ace counted as one."""
     return sum(rank * count for rank, count in zip(RANKS, hand, strict=True))
 
 
 def is_soft(hand: Hand) -> bool:
-    """Tell whether an ace can count eleven without going over 21."""
+    """Return whether an ace can count eleven without going over 21."""
     return hand[0] > 0 and hard_total(hand) <= 11
 
 
 def best_total(hand: Hand) -> int:
-    """Return the best total up to 21; more than 21 if there is none."""
+    """Return the best total up to 21, or the lowest total if every total is over 21."""
     return hard_total(hand) + 10 * is_soft(hand)
 
 
 def table_key(hand: Hand, up: int) -> Key:
-    """Return what the learner of `openenv demo` knows of a hand."""
+    """Return the features of a hand that the learner of `openenv demo` sees."""
     return best_total(hand), is_soft(hand), up
 
 
@@ -70,7 +70,7 @@ def hand_of(*ranks: int) -> Hand:
 
 
 def unseen(hand: Hand, up: int) -> Hand:
-    """Return the cards that are neither in the player's hand nor the dealer's face-up one."""
+    """Return all cards except the player's hand and the dealer's face-up card."""
     left = [have - held for have, held in zip(DECK, hand, strict=True)]
     left[up - 1] -= 1
     return tuple(left)
@@ -78,7 +78,7 @@ def unseen(hand: Hand, up: int) -> Hand:
 
 @cache
 def dealer_ends(up: int) -> dict[tuple[Hand, int], int]:
-    """Return every (cards drawn, final total) of the dealer, and in how many orders it comes."""
+    """Return the number of orders of each (cards drawn, final total) of the dealer."""
     ends: Counter[tuple[Hand, int]] = Counter()
 
     def draw(drawn: Hand, held: Hand) -> None:
@@ -131,7 +131,7 @@ def stand(hand: Hand, up: int) -> float:
 
 
 def draws(hand: Hand, up: int) -> Iterator[tuple[Hand, float]]:
-    """Yield each hand that hitting may lead to, and its probability."""
+    """Yield each hand that one more card may give, with its probability."""
     left = unseen(hand, up)
     cards = sum(left)
     for rank in RANKS:
@@ -141,7 +141,7 @@ def draws(hand: Hand, up: int) -> Iterator[tuple[Hand, float]]:
 
 @cache
 def optimum(hand: Hand, up: int) -> float:
-    """Return the value of a hand to the best player."""
+    """Return the value of a hand for the best player."""
     if hard_total(hand) > 21:
         return -1.0
     hit = sum(chance * optimum(more, up) for more, chance in draws(hand, up))
@@ -149,7 +149,7 @@ def optimum(hand: Hand, up: int) -> float:
 
 
 def deals() -> Iterator[tuple[Hand, int, float]]:
-    """Yield each first hand and face-up rank, and the probability of being dealt them."""
+    """Yield each first hand and face-up rank, with their probability."""
     for first in RANKS:
         for second in RANKS:
             for up in RANKS:
@@ -161,13 +161,13 @@ def deals() -> Iterator[tuple[Hand, int, float]]:
 
 
 def optimal_value() -> float:
-    """Return the expected reward of a hand for a player who makes use of every card seen."""
+    """Return the expected reward of a hand for a player who uses every card seen."""
     return sum(chance * optimum(hand, up) for hand, up, chance in deals())
 
 
 @cache
 def value(policy: Policy, hand: Hand, up: int) -> float:
-    """Return the value of a hand to a player who follows `policy`."""
+    """Return the value of a hand for a player who follows `policy`."""
     if hard_total(hand) > 21:
         return -1.0
     hits, result = policy(hand, up), 0.0
@@ -184,10 +184,11 @@ def policy_value(policy: Policy) -> float:
 
 
 def best_table() -> dict[Key, bool]:
-    """Return, by `table_key`, which hands the best table of totals hits.
+    """Return the best table of totals: whether to hit, by `table_key`.
 
-    A table forgets single cards. Policy iteration: each entry is improved by what hitting gains
-    over standing in the hands it stands for, weighed by how often the table leads to them.
+    A table ignores single cards. The method is policy iteration: each entry is improved by the gain
+    of hitting over standing, averaged over the hands of the entry and weighted by how often the
+    table reaches them.
     """
     table: dict[Key, bool] = {}
     while True:
@@ -198,7 +199,7 @@ def best_table() -> dict[Key, bool]:
 
 
 def gains_of_hitting(table: dict[Key, bool]) -> dict[Key, float]:
-    """Return by how much hitting once, and following `table` after, beats standing."""
+    """Return the gain of hitting once, and then following `table`, over standing, by key."""
     policy = of_table(table)
     gains: defaultdict[Key, float] = defaultdict(float)
     for (hand, up), reach in reached(policy).items():
@@ -208,12 +209,12 @@ def gains_of_hitting(table: dict[Key, bool]) -> dict[Key, float]:
 
 
 def of_table(table: dict[Key, bool]) -> Policy:
-    """Return the policy that looks hands up in `table`, and stands where there is no entry."""
+    """Return the policy that looks hands up in `table`, and stands if there is no entry."""
     return lambda hand, up: float(table.get(table_key(hand, up), False))
 
 
 def reached(policy: Policy) -> dict[tuple[Hand, int], float]:
-    """Return how often each hand of 21 or less has to be decided under `policy`."""
+    """Return the probability that `policy` has to decide each hand of 21 or less."""
     total: defaultdict[tuple[Hand, int], float] = defaultdict(float)
     layer: dict[tuple[Hand, int], float] = {}
     for hand, up, chance in deals():

@@ -1,11 +1,11 @@
 """GRPO on an environment of OpenEnv: the common code of the examples grpo_*.
 
 A pool serves the environment in a process of its own. Without `--model`, the example makes a small
-model (`tiny_models`). Supervised training on episodes of poor moves teaches it the form of replies,
-but little of the game. The evaluations before and after GRPO use the same episodes, none of which
-are trained on.
+model (`tiny_models`). Supervised training on episodes of poor moves teaches the model the form of
+replies, but little of the game. The evaluations before and after GRPO use the same episodes, which
+are not used for training.
 
-`--trainer trl` trains by TRL's GRPOTrainer (`grpo_by_trl.py`), `--trainer fabric` by a loop of
+`--trainer trl` trains with TRL's GRPOTrainer (`grpo_by_trl.py`), `--trainer fabric` with a loop of
 Lightning Fabric (`grpo_by_fabric.py`).
 
 Needs `pip install torch transformers matplotlib`, and `trl` or `lightning`.
@@ -40,7 +40,7 @@ from openenv.rollouts.tokens import Chat, TokenRollout
 
 __all__ = ["Game", "Player", "Trained", "main", "messages"]
 
-# The first seeds of episodes for evaluation and for demonstrations, which GRPO does not use.
+# The first seeds of the episodes for evaluation and for demonstrations; GRPO uses other seeds.
 EVALUATION, DEMONSTRATION = 1_000_000_000, 1_500_000_000
 
 Player = Callable[[str], str]
@@ -54,22 +54,22 @@ class Game:
     Attributes:
         name: The name of the example.
         environment: The target to serve.
-        prompt: The prompt of the model, if there are no rows.
+        prompt: The prompt of the model, if there are no `rows`.
         player: Makes a player for an episode of demonstrations. Its replies have the right form,
-            but are not good moves, or not always.
-        shows: The fields of observations that the model sees; by default all.
+            but not all of its moves are good.
+        shows: The fields of observations that the model sees. Default: all.
         variables: Environment variables of the server.
         rows: The training data, each with a prompt and the arguments of a reset. Without rows,
             episodes differ by their seeds.
         held_out: The evaluation data, in the same form.
         hidden: The size of a hidden state of the small model.
         layers: The number of layers of the small model.
-        spread: The spread of its initial weights; see `tiny_models.model_for`.
-        vocabulary: The size of its vocabulary.
+        spread: The spread of the small model's initial weights; see `tiny_models.model_for`.
+        vocabulary: The size of the small model's vocabulary.
         demonstrations: Episodes of the supervised training.
         shown: Steps of the supervised training.
         steps: Steps of GRPO.
-        groups: Different episodes in a step.
+        groups: Different episodes in a GRPO step.
         generations: Rollouts of each episode.
         turns: Maximum number of replies in a rollout.
         tokens: Maximum number of tokens of a rollout after the prompt.
@@ -118,7 +118,7 @@ def messages(prompt: str) -> list[dict[str, Any]]:
 
 @dataclass
 class Measured:
-    """The mean reward of episodes with its margin of error (95 %)."""
+    """The mean reward of episodes with its 95 % margin of error."""
 
     mean: float
     margin: float
@@ -135,7 +135,7 @@ class Measured:
 
 
 class Table:
-    """Sessions and a tokenizer for demonstrations and evaluations, outside of the trainer."""
+    """Sessions and a tokenizer for demonstrations and evaluations, apart from the trainer."""
 
     def __init__(self, game: Game, sessions: EpisodeSessions, tokenizer: Any) -> None:
         self._game = game
@@ -165,7 +165,7 @@ class Table:
         return found
 
     def measure(self, player: BatchPlayer, model: Any, seed: int) -> Measured:
-        """Play episodes by sampling from a model, as in training."""
+        """Play episodes with replies sampled from a model, as in training."""
         torch.manual_seed(seed)
         sample = sampler(model, self._tokenizer, max_tokens=self._game.tokens)
         size, rewards = self._game.groups * self._game.generations, []
@@ -314,7 +314,7 @@ def plot(runs: Sequence[dict[str, Any]], path: Path, baselines: dict[str, float]
 
 
 def main(game: Game, baselines: dict[str, float] | None = None) -> None:
-    """Train by the options of the command line, and print the results."""
+    """Train with the options of the command line, and print the results."""
     parser = argparse.ArgumentParser(description=f"Train a language model on {game.name} by GRPO.")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="seeds, one run for each")
     parser.add_argument("--trainer", choices=["trl", "fabric"], default="trl")

@@ -1,4 +1,4 @@
-"""GRPO by a loop of Lightning Fabric; see `grpo.py`."""
+"""GRPO with a loop of Lightning Fabric; see `grpo.py`."""
 
 from __future__ import annotations
 

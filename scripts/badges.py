@@ -1,10 +1,11 @@
-"""Validate our environments in containers, and write what came of it: a badge each, and a table.
+"""Validate our environments in containers, and write a badge for each and a table.
 
     scripts/badges.py [NAME ...] [-- OPTION ...]
 
-Options after ``--`` go to `openenv validate` as they are: what this machine needs to build images
-(`--base`, `--network`, `--ca-file`). Each badge is `envs/NAME/badge.svg`, which the environment's
-README shows; the table is docs/reference/validated.md. It ends with 1 if one does not pass.
+Options after ``--`` are passed to `openenv validate`, for example the options that this machine
+needs to build images (`--base`, `--network`, `--ca-file`). Each badge is `envs/NAME/badge.svg`,
+which the environment's README shows; the table is docs/reference/validated.md. The exit code is 1
+if an environment does not pass.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ROW = re.compile(r"^\| \[(\w+)\]", re.MULTILINE)
 
 
 def main() -> None:
-    """Validate what is named, one after the other."""
+    """Validate the named environments, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="by default all")
     told, options = _split(sys.argv[1:])
@@ -68,7 +69,7 @@ def _reports() -> Path:
 
 
 def _validated(name: str, options: list[str]) -> dict[str, Any]:
-    """What `openenv validate` says of an environment: the verdict, and the scores."""
+    """Return the report of `openenv validate` on an environment, with the scores."""
     root, report = ENVIRONMENTS / name, _reports() / f"{name}.json"
     command = [str(OPENENV), "validate", str(root), "--provider", "docker"]
     command += ["--output", str(report), "--badge", str(root / "badge.svg"), *options]
@@ -93,7 +94,7 @@ def _row(name: str, found: dict[str, Any]) -> str:
 
 
 def _known() -> dict[str, str]:
-    """The rows that the page has, by name."""
+    """Return the rows of the existing page, by name."""
     text = TABLE.read_text() if TABLE.exists() else ""
     return {m[1]: line for line in text.splitlines() if (m := ROW.match(line))}
 

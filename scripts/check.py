@@ -1,9 +1,8 @@
-"""Check what can be checked without running a test: ``make check``.
+"""Run every check that runs no test: ``make check``.
 
-The checks run side by side, the longest first, and each prints one line, or its output if it
-fails. A check whose files have not changed since it last passed is not run again: what it looks at,
-its command and the locked dependencies are hashed, and the hashes that passed are kept in
-``.checked/``.
+The checks run concurrently, the longest first. Each prints one line, or its whole output if it
+fails. A check is skipped if its files have not changed since it last passed: the files, the command
+and the locked dependencies are hashed, and the hashes that passed are kept in ``.checked/``.
 ``--all`` runs every check, and so does CI (``CI=true``).
 """
 
@@ -26,7 +25,7 @@ KEPT = ROOT / ".checked"
 BIN = Path(sys.executable).parent
 PYTHON = sys.executable
 LIMIT_S = 1800.0
-TRY_LATER = 75  # of scripts/npx.py: the registry of npm cannot be reached
+TRY_LATER = 75  # exit code of scripts/npx.py if the npm registry cannot be reached
 SOURCES = r"\.(py|pyi|toml)$"
 TYPED = r"^(src/|envs/|tests/typing/|pyproject\.toml$)"
 SCANNED = r"^(src/|envs/|scripts/|pyproject\.toml$)"
@@ -34,13 +33,13 @@ EVERYTHING = r"."
 
 
 class Check(NamedTuple):
-    """A command that exits with 0 if all is well.
+    """A command that exits with 0 if its check passes.
 
     Attributes:
-        name: What its line says.
+        name: The name in the output.
         command: The program and its arguments.
         files: A pattern of the paths, relative to the root, that the result depends on.
-        is_daily: The result also depends on what others publish; it is good for a day.
+        is_daily: The result also depends on what others publish, so it is valid for a day.
     """
 
     name: str
@@ -50,11 +49,11 @@ class Check(NamedTuple):
 
 
 def script(name: str) -> tuple[str, ...]:
-    """Return the command of a script that checks what it has generated."""
+    """Return the command that checks the output of a generator script."""
     return (PYTHON, f"scripts/{name}.py", "--check")
 
 
-# The longest first.
+# The longest check first.
 CHECKS = [
     Check("mypy", (f"{BIN}/mypy", "src", "envs", "tests", "scripts", "benchmarks"), SOURCES),
     Check("pyright", (f"{BIN}/pyright", "--pythonpath", PYTHON), TYPED),
@@ -86,7 +85,7 @@ CHECKS = [
 
 
 def main() -> int:
-    """Run the checks that are due."""
+    """Run the checks whose results are not known."""
     parser = argparse.ArgumentParser(description="Lint, types, generated files, advisories.")
     parser.add_argument("--all", action="store_true", help="Run every check, changed or not.")
     parser.add_argument("names", nargs="*", help="Checks to run; by default all.")
@@ -125,7 +124,7 @@ def main() -> int:
 
 
 def run(check: Check) -> tuple[int, str, float]:
-    """Run a check; return its exit status, what it printed, and the seconds that it took."""
+    """Run a check; return its exit status, its output, and its duration in seconds."""
     began = time.monotonic()
     done = subprocess.run(  # nosec B603  # no shell
         check.command,
@@ -139,11 +138,11 @@ def run(check: Check) -> tuple[int, str, float]:
     return done.returncode, done.stdout, time.monotonic() - began
 
 
-# ------------------------------------------------------------------ what has changed
+# ------------------------------------------------------------------ detecting changes
 
 
 def hash_files() -> dict[str, str]:
-    """Return the hash of each file of the repository, by its path, ignored ones left out."""
+    """Return the hash of each file of the repository, by path, without ignored files."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # nosec B603 B607
     return {
@@ -154,7 +153,7 @@ def hash_files() -> dict[str, str]:
 
 
 def fingerprint(check: Check, contents: dict[str, str]) -> str:
-    """Return a hash of all that a check's result depends on."""
+    """Return a hash of everything that a check's result depends on."""
     seen = hashlib.sha256(repr((check, sys.version)).encode())
     if check.is_daily:
         seen.update(datetime.date.today().isoformat().encode())
@@ -165,12 +164,12 @@ def fingerprint(check: Check, contents: dict[str, str]) -> str:
 
 
 def file_of(check: Check) -> Path:
-    """Return where the hash of a check that passed is kept."""
+    """Return the file that stores the hash of a check that passed."""
     return KEPT / check.name.replace(" ", "-")
 
 
 def passed(check: Check, current: str) -> bool:
-    """Whether a check has passed with these files."""
+    """Return whether a check has passed with these files."""
     file = file_of(check)
     return file.is_file() and file.read_text(encoding="ascii") == current
 

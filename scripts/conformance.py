@@ -1,9 +1,9 @@
-"""Hold our MCP server against the official conformance suite, and write the report.
+"""Run the official conformance suite against our MCP server, and write the report.
 
-Serves `tests/tools/conformance_env.py`, runs what each revision of the protocol requires, and
-writes docs/reference/mcp-conformance.md; with ``--check`` it says whether the report is what it
-would write. Exits with 1 where a check fails that is not in `EXPECTED`, where one passes that is,
-and, with ``--check``, where the report differs. The suite is installed by scripts/npx.py.
+Serves `tests/tools/conformance_env.py`, runs the scenarios that each protocol revision requires,
+and writes docs/reference/mcp-conformance.md; with ``--check`` compares the report instead. Exits
+with 1 if a check fails that is not in `EXPECTED`, if an expected failure passes, or, with
+``--check``, if the report differs. scripts/npx.py installs the suite.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LOGS = (
     "The server logs to its client, which revision 2026-07-28 deprecates (SEP-2577). A tool "
     "reports in its result. A server's log is for its operators."
 )
-# Scenarios that pass, though what they are about is not there to be tried.
+# Scenarios that pass without a test, because the server lacks the tool that they call.
 UNTRIED = {
     "input-required-result-missing-input-response",
     "input-required-result-ignore-extra-params",
@@ -53,7 +53,7 @@ NO_TOOL = "they call a tool that is not there"
 
 TASKS = "The extension `io.modelcontextprotocol/tasks` is not offered."
 
-# Checks that are known to fail, by scenario or by scenario:check, each with its reason.
+# Checks that are known to fail, as scenario or scenario:check, each with its reason.
 EXPECTED = {
     "logging-set-level": LOGS,
     "tools-call-with-logging": LOGS,
@@ -87,9 +87,9 @@ EXPECTED = {
 
 @dataclass
 class Outcome:
-    """What a scenario came to: its checks, by what became of them.
+    """The result of a scenario: its checks by status.
 
-    `required` says why the scenario does not count, if it does not.
+    `required` is the reason why the scenario does not count, or empty if it counts.
     """
 
     scenario: str
@@ -100,7 +100,7 @@ class Outcome:
 
     @property
     def reasons(self) -> list[str]:
-        """Why it may fail."""
+        """The reasons why the scenario is expected to fail."""
         return list(dict.fromkeys(reason for key, reason in EXPECTED.items() if self._is(key)))
 
     def _is(self, key: str) -> bool:
@@ -108,7 +108,7 @@ class Outcome:
 
     @property
     def surprises(self) -> list[str]:
-        """What was not expected: in words."""
+        """The unexpected results, in words."""
         expected = [key for key in EXPECTED if self._is(key)]
         found = []
         for check, why in self.failed.items():
@@ -121,12 +121,12 @@ class Outcome:
         return found
 
 
-# ------------------------------------------------------------------ running it
+# ------------------------------------------------------------------ running the suite
 
 
 @contextlib.contextmanager
 def served() -> Iterator[str]:
-    """Serve the environment that the suite asks for; the address of its `/mcp`."""
+    """Serve the environment that the suite expects; yield the address of its `/mcp`."""
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "openenv.cli", "serve", str(SERVER), "--port=0", "--json"]
     with subprocess.Popen(  # nosec B603  # no shell
@@ -144,7 +144,7 @@ def served() -> Iterator[str]:
 
 
 def run(url: str, revision: str) -> list[Outcome]:
-    """Run what a revision requires."""
+    """Run the scenarios that a revision requires."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["server", "--url", url, "--requirements", revision, "--output-dir", folder]
         done = subprocess.run(  # nosec B603  # no shell
@@ -154,7 +154,7 @@ def run(url: str, revision: str) -> list[Outcome]:
             timeout=TIMEOUT_S,
             check=False,
         )
-        if done.returncode not in (0, 1):  # 1 where something fails, which is judged here
+        if done.returncode not in (0, 1):  # 1: a check fails, which this program judges
             print(done.stderr, file=sys.stderr)
             sys.exit(done.returncode)
         asked = yaml.safe_load((PACKAGE / "requirements" / f"{revision}.yaml").read_text("utf-8"))
@@ -171,7 +171,7 @@ def run(url: str, revision: str) -> list[Outcome]:
 
 
 def read_checks(folder: Path, outcome: Outcome) -> None:
-    """Read what the suite wrote of a scenario."""
+    """Read the suite's results for a scenario."""
     files = list(folder.glob(f"server-{outcome.scenario}-????-??-??T*/checks.json"))
     if not files:
         outcome.failed["not run"] = "the suite has no result of it"
@@ -181,7 +181,7 @@ def read_checks(folder: Path, outcome: Outcome) -> None:
 
 
 def count(check: dict[str, Any], outcome: Outcome) -> None:
-    """Count one check."""
+    """Add one check to the outcome."""
     words = str(check.get("errorMessage") or check.get("description") or "")
     if check["status"] == "SUCCESS":
         outcome.passed += 1
@@ -191,11 +191,11 @@ def count(check: dict[str, Any], outcome: Outcome) -> None:
         outcome.warned[check["id"]] = words
 
 
-# ------------------------------------------------------------------ telling of it
+# ------------------------------------------------------------------ the report
 
 
 def report(results: dict[str, list[Outcome]]) -> str:
-    """The page."""
+    """Return the page as Markdown."""
     version = json.loads((PACKAGE / "package.json").read_text("utf-8"))["version"]
     reasons = list(dict.fromkeys(EXPECTED.values()))
     lines = [
@@ -236,7 +236,7 @@ def report(results: dict[str, list[Outcome]]) -> str:
 
 
 def row(outcome: Outcome, reasons: list[str]) -> str:
-    """A scenario, as a row of the table."""
+    """Return a scenario as a row of the table."""
     notes = []
     if outcome.required:
         notes.append(f"not counted: {outcome.required}")

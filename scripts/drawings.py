@@ -1,9 +1,9 @@
 """Draw the pictures of docs/concepts/architecture.md: `python scripts/drawings.py`.
 
-With ``--check`` it names those that are not what it would draw, and exits with 1 if there are any.
-A drawing is boxes, rooms and arrows at given places, in pixels. It has a title and a description,
-which screen readers say, and follows the light or dark scheme on a ground of its own, so that it
-can be read on any page.
+``--check`` lists the pictures that differ from the output, and exits with 1 if there are any. A
+drawing consists of boxes, rooms and arrows at given places, in pixels. It has a title and a
+description for screen readers, and follows the light or dark color scheme on its own background, so
+that it is legible on any page.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from xml.sax.saxutils import escape  # nosec B406  # it writes, and parses nothing
+from xml.sax.saxutils import escape  # nosec B406  # writes XML, and parses none
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
-LINE = 17  # from one line of text to the next
+LINE = 17  # pixels between lines of text
 STYLE = """
   .ground { fill: #ffffff; stroke: #d0d7de }
   .box { fill: #eef2ff; stroke: #4f5bd5 }
@@ -41,7 +41,7 @@ STYLE = """
 
 
 class Drawing:
-    """An SVG of `width` by `height` pixels, to which things are added from back to front."""
+    """An SVG of `width` by `height` pixels; shapes are added from back to front."""
 
     def __init__(self, width: int, height: int, title: str, description: str) -> None:
         self._size = (width, height)
@@ -49,7 +49,7 @@ class Drawing:
         self._parts = [f'<rect class="ground" {at(0.5, 0.5, width - 1, height - 1)} rx="8"/>']
 
     def box(self, x: int, y: int, width: int, height: int, text: str, kind: str = "box") -> None:
-        """A box with its text in the middle; the first of several lines is bold."""
+        """Add a box with centered text; the first of several lines is bold."""
         self._parts.append(f'<rect class="{kind}" {at(x, y, width, height)} rx="6"/>')
         lines = text.split("\n")
         first = y + height / 2 - (len(lines) - 1) * LINE / 2 + 4.5
@@ -58,7 +58,7 @@ class Drawing:
             self._write(x + width / 2, first + number * LINE, line, weight, "middle")
 
     def room(self, x: int, y: int, width: int, height: int, text: str) -> None:
-        """A dashed frame around other things, named at its upper left."""
+        """Add a dashed frame around other shapes, with its name at the upper left."""
         self._parts.append(f'<rect class="room" {at(x, y, width, height)} rx="8"/>')
         self.text(x + 10, y + 18, text, "bold")
 
@@ -73,7 +73,7 @@ class Drawing:
     def arrow(
         self, *points: tuple[int, int], label: str = "", both: bool = False, broken: bool = False
     ) -> None:
-        """A line with a head at its last point; the label stands above its first stretch."""
+        """Add a line with an arrowhead at its last point; the label is above the first segment."""
         heads = 'marker-end="url(#head)"' + (' marker-start="url(#head)"' if both else "")
         heads += ' stroke-dasharray="4 4"' if broken else ""
         path = " ".join(f"{x},{y}" for x, y in points)
@@ -102,7 +102,7 @@ class Drawing:
 
 
 def at(x: float, y: float, width: float, height: float) -> str:
-    """The attributes of a rectangle."""
+    """Return the attributes of a rectangle."""
     return f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"'
 
 
@@ -110,7 +110,7 @@ def at(x: float, y: float, width: float, height: float) -> str:
 
 
 def layers() -> Drawing:
-    """Who may import whom."""
+    """Draw the layers, and which of them may import which."""
     drawing = Drawing(
         760,
         532,
@@ -164,7 +164,7 @@ def layers() -> Drawing:
 
 
 def step() -> Drawing:
-    """From a trainer to the author's code."""
+    """Draw the path of a step from a trainer to the author's code."""
     drawing = Drawing(
         760,
         410,
@@ -199,7 +199,7 @@ def step() -> Drawing:
 
 
 def sessions() -> Drawing:
-    """From a connection to an executor."""
+    """Draw the way from a connection to an executor."""
     drawing = Drawing(
         760,
         400,
@@ -245,7 +245,7 @@ def sessions() -> Drawing:
 
 
 def resume() -> Drawing:
-    """What is said when a socket breaks."""
+    """Draw the messages after a socket breaks."""
     drawing = Drawing(
         760,
         440,
@@ -275,7 +275,7 @@ def resume() -> Drawing:
 
 
 def shapes() -> Drawing:
-    """Where clients and servers may be."""
+    """Draw the places where clients and servers may run."""
     drawing = Drawing(
         760,
         470,
@@ -346,7 +346,7 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
 
 
 def main() -> int:
-    """Draw them, or with ``--check`` see whether they are drawn."""
+    """Write the drawings, or check them with ``--check``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check

@@ -1,14 +1,14 @@
-"""Record what the tests cost: ``make durations``.
+"""Record the durations of the tests: ``make durations``.
 
 Runs every test that needs no other packages once, with the plugin ``tests/support/durations.py``,
-and writes
+and writes:
 
-* ``tests/durations.json``: seconds of each module, of each test and fixture that takes long, and
-  of imports. ``tests/support/scheduling.py`` hands the longest groups out first by it;
+* ``tests/durations.json``: seconds of each module, of each slow test and fixture, and of imports.
+  ``tests/support/scheduling.py`` uses it to start the longest groups first;
 * ``docs/pictures/test-durations.svg``: where the time goes, by directory and by kind.
 
-The largest costs are printed. ``--from FILE`` takes the records of a run that is there already
-(``pytest --durations-file FILE``), and runs nothing.
+The largest durations are printed. ``--from FILE`` reads the records of an earlier run
+(``pytest --durations-file FILE``) instead of running the tests.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests" / "durations.json"
 PLOT = ROOT / "docs" / "pictures" / "test-durations.svg"
-# Tests and fixtures below this, in seconds, are in the sums of their modules only.
+# Tests and fixtures below this number of seconds count only in the sums of their modules.
 LISTED_FROM_S = 0.25
 PHASES = ("setup", "call", "teardown")
-# What is imported most often by the processes that tests start.
+# The modules that the processes started by tests import most often.
 IMPORTED = (
     "openenv",
     "openenv.client",
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def summarize(records: dict[str, Any]) -> dict[str, Any]:
-    """Return the table: sums by module, and single tests and fixtures that take long."""
+    """Return the table: sums by module, and single slow tests and fixtures."""
     modules: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     tests: dict[str, float] = {}
     for node_id, record in records["tests"].items():
@@ -101,7 +101,7 @@ def summarize(records: dict[str, Any]) -> dict[str, Any]:
 
 
 def import_seconds(name: str) -> float:
-    """Return what importing a module takes in a new interpreter: the least of three tries."""
+    """Return the seconds that importing a module takes in a new interpreter: the best of 3."""
     code = f"import time; t = time.perf_counter(); import {name}; print(time.perf_counter() - t)"
     tries = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # nosec B603  # no shell
@@ -110,11 +110,11 @@ def import_seconds(name: str) -> float:
     return round(min(float(done.stdout) for done in tries), 3)
 
 
-# ------------------------------------------------------------------ showing
+# ------------------------------------------------------------------ output
 
 
 def report(table: dict[str, Any]) -> None:
-    """Print the largest costs."""
+    """Print the largest durations."""
     modules: dict[str, dict[str, float]] = table["modules"]
     total = sum(one["seconds"] for one in modules.values())
     cpu = sum(one["cpu_seconds"] for one in modules.values())
@@ -139,11 +139,11 @@ def _print(what: str, costs: list[tuple[float, str]], most: int = 15) -> None:
 
 
 def plot(table: dict[str, Any]) -> None:
-    """Draw the time by directory: what the processors did, and what was waited for."""
+    """Draw the time by directory: CPU time and waiting."""
     import matplotlib as mpl
 
     mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "openenv"  # the same figures give the same file
+    mpl.rcParams["svg.hashsalt"] = "openenv"  # so that the same figures give the same file
     from matplotlib import pyplot
 
     seconds: dict[str, float] = defaultdict(float)

@@ -1,10 +1,11 @@
-"""Make every escape attempt from every kind of sandbox on this machine, and write the report.
+"""Run every escape attempt in every kind of sandbox on this machine, and write the report.
 
 Runs `openenv.testing.escapes.check_sandbox` for each kind and writes
 docs/reference/sandbox-escapes.md. ``--kind`` tries only the named kinds, and writes no report.
 ``--json`` prints the result of each attempt as JSON. The exit code is 1 if an attempt escaped.
 
-It needs no network. As root it tries gVisor too, which ``scripts/engines --all`` installs.
+The program needs no network. As root it also tries gVisor, which ``scripts/engines --all``
+installs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from openenv.testing.escapes import ESCAPES, Attempt, EscapeReport, check_sandbo
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / "docs" / "reference" / "sandbox-escapes.md"
 
-# What `Attempt.outcome` says, by its beginning, without what is another each time.
+# The beginnings of `Attempt.outcome`, without the parts that differ from run to run.
 ENDS = (
     (r"exit code (?P<code>\d+)", "exit {code}"),
     (r"it was timed out", "timed out"),
@@ -89,11 +90,11 @@ class Program:
     version: str
 
 
-# ------------------------------------------------------------------ running them
+# ------------------------------------------------------------------ running the attempts
 
 
 def tried(kinds: list[str]) -> dict[str, EscapeReport]:
-    """Make every attempt from a sandbox of each of these kinds."""
+    """Make every attempt in a sandbox of each of these kinds."""
     columns = (
         TextColumn("{task.fields[kind]}"),
         BarColumn(),
@@ -139,7 +140,7 @@ def programs() -> list[Program]:
 
 
 def printed(program: str, *arguments: str) -> str:
-    """Run a program and return the first line that it prints."""
+    """Run a program and return the first line of its output."""
     path = shutil.which(program)
     assert path is not None
     done = subprocess.run(  # nosec B603  # no shell
@@ -154,7 +155,7 @@ def kernel() -> str:
     return f"{platform.system()} {found[0] if found else platform.release()}"
 
 
-# ------------------------------------------------------------------ telling of it
+# ------------------------------------------------------------------ the report
 
 
 def how_it_ended(outcome: str) -> str:
@@ -202,7 +203,7 @@ def totals(reports: dict[str, EscapeReport], made_of: list[Program]) -> Iterator
 
 
 def tables(reports: dict[str, EscapeReport]) -> Iterator[str]:
-    """Return a table for each target of the attempts."""
+    """Yield a table for each target of the attempts."""
     ended = {
         kind: {attempt.escape.name: cell(attempt) for attempt in report.attempts}
         for kind, report in reports.items()

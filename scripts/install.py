@@ -1,10 +1,10 @@
-"""Install packages by uv, which takes seconds where pip takes a minute, from where pip would.
+"""Install packages with uv, which takes seconds where pip takes a minute, from pip's indexes.
 
     python scripts/install.py PYTHON ARGUMENT...
 
-The arguments are those of `pip install`; PYTHON is whose they are to be. uv does not read pip's
-configuration, such as a company's index: it is told what that says. uv is the one beside the
-Python that runs this; `scripts/setup` has pip install it.
+The arguments are those of `pip install`; PYTHON is the interpreter to install for. uv does not read
+pip's configuration, such as a company's index, so the script passes it on. uv is the program beside
+the Python that runs this script; `scripts/setup` installs it with pip.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# What pip is told, and the variable by which uv is told the same.
+# Settings of pip, and the environment variables of uv with the same meaning.
 NAMES = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
@@ -26,10 +26,10 @@ NAMES = {
 
 
 def told(python: str) -> dict[str, str]:
-    """What pip is configured to, as uv is told it by variables."""
+    """Return pip's configuration as environment variables of uv."""
     command = [python, "-m", "pip", "config", "list"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)  # nosec B603  # no shell
-    # One pip has no order among indexes; UV_NATIVE_TLS is to trust whom the machine trusts.
+    # pip does not order its indexes. UV_NATIVE_TLS makes uv trust the machine's certificates.
     environ = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_NATIVE_TLS": "1"}
     for line in done.stdout.splitlines():
         name, _, value = line.partition("=")
@@ -40,11 +40,11 @@ def told(python: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Install; the exit status is uv's."""
+    """Install the packages, and return uv's exit status."""
     python, *asked = sys.argv[1:]
     uv = Path(sys.executable).with_name("uv")
     environ = {**told(sys.executable), **os.environ}
-    if "--require-hashes" in asked:  # all is decided; uv wants hashes of constraints too
+    if "--require-hashes" in asked:  # all is pinned, and uv would want hashes of constraints
         environ.pop("UV_CONSTRAINT", None)
     command = [str(uv), "pip", "install", "--quiet", "--python", python, *asked]
     return subprocess.run(command, env=environ, check=False).returncode  # nosec B603  # no shell

@@ -1,7 +1,7 @@
-"""Resolve every dependency of the workspace, for all supported Pythons, into requirements.lock.
+"""Resolve all dependencies of the workspace for all supported Pythons into requirements.lock.
 
-Environments that are apart from it have locks of their own, beside their `pyproject.toml`. A lock
-names versions and hashes and no host, so that it works with any index.
+Environments outside the workspace have their own locks beside their `pyproject.toml`. A lock lists
+versions and hashes but no host, so it works with any index.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ FUZZ = ROOT / "tests" / "fuzz" / "requirements.lock"
 HEADER = "# Locked by `make lock`, for Python 3.10 to 3.14. Do not edit.\n"
 
 
-# Environments whose libraries are many, or need a compiler: they are tried in virtual environments
-# of their own (tests marked `packages`).
+# Environments with many dependencies, or dependencies that need a compiler. Tests marked `packages`
+# install them in separate virtual environments.
 APART = {"reasoning_gym_env", "textarena_env"}
 
 
 def requirements() -> list[str]:
-    """What the workspace asks for, less its own members."""
+    """Return the requirements of the workspace, without its own members."""
     root = _project(ROOT)
     wanted = [*root["project"]["dependencies"], *root["dependency-groups"]["dev"]]
     wanted += root["build-system"]["requires"] + ["editables>=0.5"]
@@ -40,7 +40,7 @@ def requirements() -> list[str]:
 
 
 def requirements_of(environment: Path) -> list[str]:
-    """What an image of one environment has."""
+    """Return the requirements of one environment's image."""
     members = (ROOT, environment)
     return [line for member in members for line in _project(member)["project"]["dependencies"]]
 
@@ -51,7 +51,7 @@ def _project(folder: Path) -> dict[str, Any]:
 
 
 def lock(wanted: list[str], path: Path) -> None:
-    """Resolve what is wanted, less members of the workspace, into a file."""
+    """Resolve requirements, without members of the workspace, into a file."""
     uv = Path(sys.executable).with_name("uv")
     with tempfile.NamedTemporaryFile("w", suffix=".in") as source:
         source.write("\n".join(w for w in wanted if not w.lower().startswith("openenv")))
@@ -64,7 +64,7 @@ def lock(wanted: list[str], path: Path) -> None:
 
 
 def main() -> int:
-    """Write the locks; those only that are named: of environments, or of ``fuzz``."""
+    """Write all locks, or only the named ones: environments, or ``fuzz``."""
     named = sys.argv[1:]
     if not named:
         lock(requirements(), LOCK)

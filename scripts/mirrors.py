@@ -1,7 +1,7 @@
-"""Write the modules of old import paths from tests/compat/paths.toml.
+"""Write the modules at old import paths from tests/compat/paths.toml.
 
-`python scripts/mirrors.py` writes them; with ``--check`` it says how those that are there differ
-from what it would write, and exits with 1 if they do.
+`python scripts/mirrors.py` writes them. ``--check`` prints how the existing files differ from the
+output, and exits with 1 if they do.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Name:
     """One name of an old module.
 
     Attributes:
-        source: The module it comes from.
-        name: What it is called there.
-        alias: What it is called in the old module.
-        is_module: It is an old module itself, reached as an attribute of another package.
+        source: The module that defines the name.
+        name: The name in that module.
+        alias: The name in the old module.
+        is_module: Whether it is itself an old module, reached as an attribute of another package.
     """
 
     source: str
@@ -42,13 +42,13 @@ class Name:
 
     @property
     def statement(self) -> str:
-        """The import that carries it."""
+        """The import statement of the name."""
         return f"from {self.source} import {self.name} as {self.alias}"
 
 
 @dataclass
 class Mirror:
-    """One old module: its names, and the modules below it."""
+    """One old module: its names and its submodules."""
 
     module: str
     names: list[Name] = field(default_factory=list)
@@ -56,12 +56,12 @@ class Mirror:
 
     @property
     def is_package(self) -> bool:
-        """Other old modules lie below it."""
+        """Whether the old module has submodules."""
         return bool(self.submodules)
 
     @property
     def path(self) -> Path:
-        """Its file."""
+        """The module's file."""
         base = SOURCE.joinpath(*self.module.split("."))
         return base / "__init__.py" if self.is_package else base.with_suffix(".py")
 
@@ -70,7 +70,7 @@ class Mirror:
 
 
 def read_mirrors(path: Path = PATHS) -> dict[str, Mirror]:
-    """Read the list: every old module, those that only hold others included."""
+    """Read the list: every old module, including those that only have submodules."""
     listed: dict[str, dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))
     mirrors = {module: Mirror(module) for module in _with_parents(listed)}
     for module in mirrors:
@@ -129,7 +129,7 @@ def _validate(mirror: Mirror) -> None:
 
 
 def rendered(mirrors: Mapping[str, Mirror]) -> dict[Path, str]:
-    """Give every generated file its content."""
+    """Return the content of every generated file."""
     return {
         mirror.path: (_package if mirror.is_package else _leaf)(mirror)
         for mirror in mirrors.values()
@@ -166,9 +166,9 @@ def _docstring(mirror: Mirror) -> str:
 
 
 def _all(mirror: Mirror) -> str:
-    """List the names; type checkers need the list only of a module that renames some."""
+    """Write `__all__`; type checkers need the names only in a module that renames some."""
     if all(name.name == name.alias for name in mirror.names):
-        # Type checkers read the imports, each `as` itself, and not this list.
+        # Type checkers read the imports of the form `X as X`, and not this list.
         listed = '__all__ = [name for name in dir() if not name.startswith("__")]'
         return f"{listed}  # pyright: ignore[reportUnsupportedDunderAll]"
     lines = "".join(f'    "{name}",\n' for name in sorted(name.alias for name in mirror.names))
@@ -191,7 +191,7 @@ def _joined(*blocks: str) -> str:
 
 
 def differences(wanted: Mapping[Path, str], tree: Path = GENERATED_TREE) -> str:
-    """Show how the files there are differ from those wanted; empty where they do not."""
+    """Return a diff between the existing and the wanted files; empty if there is none."""
     there = set(tree.rglob("*.py")) if tree.exists() else set()
     lines: list[str] = []
     for path in sorted({*wanted, *there}):
@@ -205,7 +205,7 @@ def differences(wanted: Mapping[Path, str], tree: Path = GENERATED_TREE) -> str:
 
 
 def write(wanted: Mapping[Path, str], tree: Path = GENERATED_TREE) -> None:
-    """Write what is wanted, and remove from the tree what no longer is."""
+    """Write the wanted files, and remove all other files from the tree."""
     for path in set(tree.rglob("*.py")) - set(wanted):
         path.unlink()
     for path, content in wanted.items():

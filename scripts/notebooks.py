@@ -1,17 +1,18 @@
-"""Write tutorial/*.ipynb from docs/tutorial/*.md, one notebook a page.
+"""Write tutorial/*.ipynb from docs/tutorial/*.md, one notebook per page.
 
-`python scripts/notebooks.py` writes them; with ``--check`` it names those that are not what it
-would write, and exits with 1 if there are any.
+`python scripts/notebooks.py` writes them. ``--check`` lists those that differ from the output, and
+exits with 1 if there are any.
 
-A page says everything once; `tests/docs/test_docs.py` says what its blocks mean. In a notebook
+The page is the only source; `tests/docs/test_docs.py` defines the kinds of its blocks. In a
+notebook
 
-* ``python`` is a cell, and ``asyncio.run(...)`` is ``await ...``, since a notebook has a loop
-  already;
-* what is to be a file is written by ``%%writefile``;
-* ``console`` is ``%%bash``, but for servers, which go on in the background until the notebook
-  ends, and without what is printed, which the cell itself will show;
-* whatever else is fenced, and all prose, is text. Links lead to the same pages from there, and a
-  picture is left out: the cell above it draws it.
+* ``python`` becomes a cell, and ``asyncio.run(...)`` becomes ``await ...``, since a notebook
+* already has an event loop;
+* the content of a file is written by ``%%writefile``;
+* ``console`` becomes ``%%bash``, without the output, which the cell itself will show. Servers run
+* in the background until the notebook ends;
+* all other blocks and all prose are text. Links lead to the same pages, seen from the notebook.
+* Pictures are left out, because the cell above draws them.
 
 A comment ``<!-- needs: trl -->`` above a block gives its cell the tag ``needs-trl``.
 """
@@ -42,7 +43,7 @@ LINK = re.compile(r"\]\((?P<path>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 FILE = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
 SERVER = re.compile(r"(?:\w+=\S+ )*openenv (?:serve|gateway)\b")
 
-# What a page may use beside openenv itself: what is imported, and what is installed for it.
+# Packages that a page may use besides openenv itself: import name, and requirement.
 PACKAGES = {"blackjack_env": "openenv-blackjack-env", "pytest": "pytest"}
 
 SETUP = """\
@@ -94,7 +95,7 @@ class Cell:
     tags: list[str] = field(default_factory=list)
 
     def as_data(self, name: str) -> dict[str, Any]:
-        """The cell, as nbformat 4.5 has it."""
+        """Return the cell in the format of nbformat 4.5."""
         metadata = {"tags": self.tags} if self.tags else {}
         data: dict[str, Any] = {"cell_type": self.kind, "id": name, "metadata": metadata}
         if self.kind == "code":
@@ -102,11 +103,11 @@ class Cell:
         return data | {"source": self.text.strip("\n").splitlines(keepends=True)}
 
 
-# ------------------------------------------------------------------ of a page's parts
+# ------------------------------------------------------------------ parts of a page
 
 
 def cells_of(page: Path) -> Iterator[Cell]:
-    """The cells that a page comes to, the one that sets it up after its first words."""
+    """Yield the cells of a page; the setup cell follows the first text."""
     content = page.read_text(encoding="utf-8")
     parts = list(_parts(content))
     yield parts[0]
@@ -155,7 +156,7 @@ def _setup(content: str) -> str:
 
 
 def _cells(language: str, text: str, needs: str | None) -> Iterator[Cell]:
-    """The cells of a block; none where it is for reading."""
+    """Yield the cells of a block; none for a block that is only for reading."""
     tags = [f"needs-{needs}"] if needs else []
     file = FILE.match(text)
     if language in ("python", "yaml", "toml") and file:
@@ -167,7 +168,7 @@ def _cells(language: str, text: str, needs: str | None) -> Iterator[Cell]:
 
 
 def _commands(text: str) -> Iterator[str]:
-    """The cells of a console's commands: each server has its own, and ends one."""
+    """Yield the cells of console commands: each server has a cell of its own."""
     together: list[str] = []
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command = _command(part)
@@ -184,14 +185,14 @@ def _commands(text: str) -> Iterator[str]:
 
 
 def _command(part: str) -> str:
-    """A command without what it prints; a backslash continues it."""
+    """Return a command without its output; a backslash continues the line."""
     lines = part.splitlines()
     length = 1 + next(i for i, line in enumerate(lines) if not line.endswith("\\"))
     return "\n".join(lines[:length])
 
 
 def _awaited(text: str) -> str:
-    """The same program with ``await x`` for ``asyncio.run(x)``."""
+    """Return the program with ``await x`` in place of ``asyncio.run(x)``."""
     lines = [line.encode() for line in text.splitlines(keepends=True)]
     starts = [sum(map(len, lines[:number])) for number in range(len(lines))]
     source = b"".join(lines)
@@ -215,7 +216,7 @@ def _place(starts: list[int], node: ast.expr) -> tuple[int, int]:
 
 
 def notebook_of(page: Path) -> str:
-    """The notebook of a page, as JSON; the same page gives the same bytes."""
+    """Return the notebook of a page as JSON; the same page gives the same bytes."""
     cells = [cell.as_data(f"{page.stem}-{n}") for n, cell in enumerate(cells_of(page))]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     data = {
@@ -228,7 +229,7 @@ def notebook_of(page: Path) -> str:
 
 
 def notebooks() -> dict[Path, str]:
-    """What is to be in each file."""
+    """Return the content of each file."""
     pages = sorted(PAGES.glob("*.md"))
     return {NOTEBOOKS / f"{page.stem}.ipynb": notebook_of(page) for page in pages}
 

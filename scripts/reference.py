@@ -1,7 +1,7 @@
 """Write docs/reference/ and docs/schema/ from the code, and generated sections of other pages.
 
-`python scripts/reference.py` writes them; with ``--check`` it names those that are not what it
-would write, and exits with 1 if there are any.
+`python scripts/reference.py` writes them. ``--check`` lists those that differ from the output, and
+exits with 1 if there are any.
 
 A generated section stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
 """
@@ -37,7 +37,7 @@ from openenv.testing.environment import PROMISES
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 HEADER = "<!-- Written by scripts/reference.py. -->\n\n"
 
-# A section of a docstring, as Google's style writes it; what follows is indented.
+# A section of a Google style docstring; its entries are indented.
 SECTION = re.compile(r"^(Args|Attributes|Class attributes|Returns|Raises|Example):$")
 ENTRY = re.compile(r"^    (\*{0,2}\w+): (.*)$")
 
@@ -46,18 +46,18 @@ ENTRY = re.compile(r"^    (\*{0,2}\w+): (.*)$")
 
 
 def prose(documented: Any) -> str:
-    """The docstring of something, as Markdown."""
+    """Return an object's docstring as Markdown."""
     return markdown_of(inspect.getdoc(documented) or "")
 
 
 def markdown_of(docstring: str) -> str:
-    """Write a docstring as Markdown."""
+    """Convert a docstring to Markdown."""
     lines: list[str] = []
     section = ""
     for line in docstring.splitlines():
         heading = SECTION.match(line)
         if section == "Example" and (heading or not line.startswith(" ")):
-            lines.append("```")  # an example has no empty line
+            lines.append("```")  # an example has no empty lines
             section = ""
         if heading:
             section = heading[1]
@@ -85,7 +85,7 @@ class Verbatim(str):
 
 
 def signature(function: Callable[..., Any], name: str) -> str:
-    """How something is called, one argument a line where the line would be too long."""
+    """Return a call signature, with one argument per line if it is too long for one."""
     found = inspect.signature(function)
     parameters = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
     returns = inspect.Signature.empty if isinstance(function, type) else found.return_annotation
@@ -99,7 +99,7 @@ def signature(function: Callable[..., Any], name: str) -> str:
 
 
 def call_block(line: str, name: str, arguments: list[str]) -> str:
-    """Show how something is called: `line`, or an argument a line where that is too long."""
+    """Return a code block of a call: `line`, or one argument per line if that is too long."""
     if len(line) > 96:
         after = line.rpartition(")")[2]
         line = f"{name}(\n    " + ",\n    ".join(arguments) + f",\n){after}"
@@ -111,7 +111,7 @@ def _verbatim(annotation: Any) -> Any:
 
 
 def _with_marks(parameters: list[inspect.Parameter], shown: list[str]) -> Iterator[str]:
-    """Put the bare `*` before the first argument that is given by name only."""
+    """Insert the bare `*` before the first keyword-only argument."""
     marked = False
     for parameter, text in zip(parameters, shown, strict=True):
         if parameter.kind is parameter.KEYWORD_ONLY and not marked:
@@ -124,7 +124,7 @@ def _with_marks(parameters: list[inspect.Parameter], shown: list[str]) -> Iterat
 
 
 def described(name: str, value: Any, apart: frozenset[type]) -> Iterator[str]:
-    """The section of one public name; `apart` are classes that have a section of their own."""
+    """Yield the section of a public name; `apart` are the classes with a section of their own."""
     yield f"## {name}"
     if not isinstance(value, type):
         yield from (signature(value, name), prose(value))
@@ -143,14 +143,14 @@ def described(name: str, value: Any, apart: frozenset[type]) -> Iterator[str]:
 
 
 def _bases(cls: type) -> str:
-    """Name the classes that a class is one of, but for those that say nothing."""
+    """List the base classes, except `object` and `Generic`."""
     bases = (base.__bases__[0] if base.__name__[0] == "_" else base for base in cls.__bases__)
     named = [f"`{b.__name__}`" for b in bases if b is not object and b.__name__ != "Generic"]
     return f"; base: {', '.join(named)}" if named else ""
 
 
 def fields(model: type[BaseModel]) -> str:
-    """The fields of a model, as a table."""
+    """Return the fields of a model as a table."""
     rows = ["| field | type | default | |", "| --- | --- | --- | --- |"]
     for name, field in model.model_fields.items():
         written = next(a[name] for a in map(inspect.get_annotations, model.__mro__) if name in a)
@@ -163,7 +163,7 @@ def fields(model: type[BaseModel]) -> str:
 
 
 def members(name: str, cls: type, apart: frozenset[type]) -> Iterator[str]:
-    """The public methods and properties of a class, and those of bases without a section."""
+    """Yield the public methods and properties of a class and of its bases without a section."""
     seen: set[str] = set()
     for owner in cls.__mro__:
         if owner in apart or not owner.__module__.startswith("openenv."):
@@ -180,7 +180,7 @@ def members(name: str, cls: type, apart: frozenset[type]) -> Iterator[str]:
 
 
 def _is_descriptor(raw: Any) -> bool:
-    """Whether an attribute is worked out when it is read, and is no function."""
+    """Return whether an attribute is computed on access, and is not a function."""
     return inspect.ismethoddescriptor(raw) and not callable(raw) and not _wraps(raw)
 
 
@@ -194,8 +194,10 @@ INTEGRATIONS = Path(openenv.__file__).parent / "integrations"
 
 
 def integrations_page() -> str:
-    """Describe what each integration offers; read from the source, since few of the libraries that
-    they integrate with can be installed side by side.
+    """Describe the public names of each integration.
+
+    The descriptions come from the source, since few of the integrated libraries can be installed
+    side by side.
     """
     parts = []
     for path in sorted(p for p in INTEGRATIONS.iterdir() if p.name[0] != "_"):
@@ -214,7 +216,7 @@ def integrations_page() -> str:
 
 
 def _offered(tree: ast.Module) -> list[str]:
-    """The public names of a module: its ``__all__``, or what a lazy package imports for types."""
+    """Return a module's public names: ``__all__``, or a lazy package's imports for types."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return [str(name) for name in ast.literal_eval(node.value)]
@@ -224,7 +226,7 @@ def _offered(tree: ast.Module) -> list[str]:
 
 
 def _imported(statements: Iterable[ast.stmt]) -> dict[str, str]:
-    """The module of each name that these statements import from OpenEnv."""
+    """Return the OpenEnv module from which each name is imported."""
     imports = [node for node in statements if isinstance(node, ast.ImportFrom)]
     return {
         alias.name: node.module
@@ -235,7 +237,7 @@ def _imported(statements: Iterable[ast.stmt]) -> dict[str, str]:
 
 
 def _entry(name: str, tree: ast.Module) -> Iterator[str]:
-    """The section of one name, which the module or another one of ours defines."""
+    """Yield the section of a name that the module or another OpenEnv module defines."""
     typed = [node for block in tree.body if isinstance(block, ast.If) for node in block.body]
     if module := _imported([*tree.body, *typed]).get(name):
         source = INTEGRATIONS.parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
@@ -250,7 +252,7 @@ def _entry(name: str, tree: ast.Module) -> Iterator[str]:
 
 
 def _definition(heading: str, node: ast.stmt) -> Iterator[str]:
-    """The section of a class or function, and after a class those of its public methods."""
+    """Yield the section of a class or function, and the sections of public methods."""
     assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
     yield heading
     if not isinstance(node, ast.ClassDef):
@@ -273,7 +275,7 @@ def _called(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def _arguments(arguments: ast.arguments) -> Iterator[str]:
-    """Write each argument by itself; a list of them could not be split at the commas of types."""
+    """Yield each argument; a joined text could not be split, since types contain commas."""
     without = len(arguments.args) - len(arguments.defaults)
     defaults: list[ast.expr | None] = [*[None] * without, *arguments.defaults]
     for one, default in zip(arguments.args, defaults, strict=True):
@@ -296,8 +298,9 @@ def _argument(argument: ast.arg, default: ast.expr | None) -> str:
 
 
 def api_page() -> str:
-    """Every name of `openenv.__all__`, but for errors and modules; those of `openenv.tools` and
-    `openenv.events` after them.
+    """Return the page of the names of `openenv`, `openenv.tools` and `openenv.events`.
+
+    Errors and modules are left out.
     """
     values = {
         name: getattr(module, name)
@@ -321,7 +324,7 @@ def api_page() -> str:
 
 
 def errors_page() -> str:
-    """The tree of errors, and each class."""
+    """Return the page of errors: the tree, and each class."""
     parts = [prose(errors)]
     for name in errors.__all__:
         value = getattr(errors, name)
@@ -331,12 +334,12 @@ def errors_page() -> str:
 
 
 def settings_page() -> str:
-    """The environment variables."""
+    """Return the page of environment variables."""
     return page("Settings", prose(settings))
 
 
 def cli_page() -> str:
-    """The command line, in typer's own words."""
+    """Return the page of the command line, in typer's format."""
     command: Any = get_command(app)
     context = Context(command, info_name="openenv")
     for name in command.list_commands(context):
@@ -346,12 +349,12 @@ def cli_page() -> str:
 
 
 def manifest_page() -> str:
-    """The JSON Schema of ``openenv.yaml``, for editors."""
+    """Return the JSON Schema of ``openenv.yaml``, for editors."""
     return json.dumps(manifest_schema(), indent=2) + "\n"
 
 
 def _document(command: Any) -> None:
-    """Have the examples of a command be in its text, and the options that every one has not."""
+    """Add the examples of a command to its text, and remove the global options."""
     command.params = [one for one in command.params if one.rich_help_panel != GLOBAL_PANEL]
     if shown := example_lines(getattr(command, "examples", [])):
         command.epilog = "**Examples**:\n\n```text\n" + "\n".join(shown) + "\n```"
@@ -360,7 +363,7 @@ def _document(command: Any) -> None:
 
 
 def page(title: str, *parts: str) -> str:
-    """A page of Markdown."""
+    """Return a page of Markdown."""
     return HEADER + "\n\n".join([f"# {title}", *(part for part in parts if part)]) + "\n"
 
 
@@ -378,12 +381,12 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def promises_section() -> str:
-    """What `check_environment` checks."""
+    """Return the list of the checks of `check_environment`."""
     return "\n".join(f"- {promise}" for promise in PROMISES)
 
 
 def errors_section() -> str:
-    """How each error leaves a server, and what it is on the client."""
+    """Return the table of errors: how each leaves a server and arrives at a client."""
     rows = [
         "| in the server | code | HTTP | JSON-RPC | in the client | the socket |",
         "| --- | --- | ---: | ---: | --- | --- |",
@@ -392,7 +395,7 @@ def errors_section() -> str:
         raised = "any other exception" if cls is Exception else f"`{cls.__name__}`"
         client: type[Exception] | None = errors.CLIENT_SIDE.get(row.code)
         socket = "closes" if ErrorReply({"code": row.code.value}).is_fatal else "stays"
-        if cls is errors.StepTimeout:  # the same class on either side
+        if cls is errors.StepTimeout:  # the same class on both sides
             client = cls
         elif client is None:
             client = errors.REFUSALS.get(row.http_status, errors.ConnectError)
@@ -405,7 +408,7 @@ def errors_section() -> str:
 
 
 def capabilities_section() -> str:
-    """What each provider guarantees."""
+    """Return the table of each provider's guarantees."""
     kinds: list[Any] = [
         providers.ProcessProvider,
         providers.UVProvider,
@@ -452,7 +455,7 @@ def with_section(text: str, name: str, content: str) -> str:
 
 
 def generated() -> dict[Path, str]:
-    """Every file that this script writes, with its content."""
+    """Return every file that this script writes, with its content."""
     files = {DOCS / name: make() for name, make in PAGES.items()}
     for section, (name, make) in SECTIONS.items():
         path = DOCS / name

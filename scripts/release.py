@@ -1,8 +1,8 @@
-"""Prepare a release: `make release VERSION=0.11.0`. It tags and uploads nothing.
+"""Prepare a release: `make release VERSION=0.11.0`. This program tags and uploads nothing.
 
-The version goes into `pyproject.toml`, into what environments ask for, into the client in
-TypeScript, and over the section *Unreleased* of `CHANGELOG.md`. Then every wheel and sdist is built
-into `dist/` and checked. What is left to do is printed: git's commands, and the upload.
+The version is written into `pyproject.toml`, the environments' requirements, the TypeScript client,
+and the heading of the section *Unreleased* of `CHANGELOG.md`. Then all wheels and sdists are built
+into `dist/` and checked. Finally the remaining steps are printed: the git commands and the upload.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ UNRELEASED = "## [Unreleased]"
 
 
 class ReleaseError(Exception):
-    """It cannot be released as it is; the text says why."""
+    """The release is not possible; the message says why."""
 
 
 def main() -> int:
-    """Prepare a release of the version that is named."""
+    """Prepare a release of the version on the command line."""
     if len(sys.argv) != 2:
         print("usage: python scripts/release.py VERSION", file=sys.stderr)
         return 2
@@ -40,10 +40,11 @@ def main() -> int:
 
 
 def release(root: Path, wanted: str) -> None:
-    """Write a version everywhere, and build and check what is released.
+    """Write the version everywhere, and build and check the packages.
 
     Raises:
-        ReleaseError: The version, the changelog or the tree does not allow it; or a build failed.
+        ReleaseError: The version, the changelog or the tree does not allow the release, or a build
+            failed.
     """
     old, new = current(root), parsed(wanted)
     if new < Version(old):
@@ -69,7 +70,7 @@ def release(root: Path, wanted: str) -> None:
 
 
 def parsed(wanted: str) -> Version:
-    """The version that is named, in its normal form."""
+    """Parse the version, which must be in its normal form."""
     try:
         found = Version(wanted)
     except InvalidVersion:
@@ -82,14 +83,14 @@ def parsed(wanted: str) -> Version:
 
 
 def current(root: Path) -> str:
-    """The version in `pyproject.toml`."""
+    """Return the version in `pyproject.toml`."""
     found = re.search(r'^version = "(.+)"$', (root / "pyproject.toml").read_text(), re.MULTILINE)
     assert found is not None
     return found[1]
 
 
 def renamed(root: Path, old: str, new: str) -> dict[Path, str]:
-    """The files that name the old version, with the new one."""
+    """Return the new texts of the files that contain the old version."""
     places = [
         *root.glob("envs/*/pyproject.toml"),
         *root.glob("envs/*/server/requirements.txt"),
@@ -107,7 +108,7 @@ def renamed(root: Path, old: str, new: str) -> dict[Path, str]:
 
 
 def of_npm(version: str) -> str:
-    """A version as npm writes it: ``1.2.0-dev.0`` for ``1.2.0.dev0``."""
+    """Return a version in npm's form: ``1.2.0-dev.0`` for ``1.2.0.dev0``."""
     found = Version(version)
     names = {"a": "alpha", "b": "beta", "rc": "rc"}
     before = [f"{names[found.pre[0]]}.{found.pre[1]}"] if found.pre else []
@@ -116,10 +117,10 @@ def of_npm(version: str) -> str:
 
 
 def dated(path: Path, new: str) -> str | None:
-    """The changelog with what is unreleased under a version; None where it needs no change.
+    """Return the changelog with the unreleased section under a version; None if unchanged.
 
     Raises:
-        ReleaseError: It has nothing to tell of the version.
+        ReleaseError: The changelog has nothing about the version.
     """
     if Version(new).is_devrelease:
         return None
@@ -136,13 +137,13 @@ def dated(path: Path, new: str) -> str | None:
 
 
 def _section(text: str, heading: str) -> str | None:
-    """What stands under a heading, up to the next of its kind; None where there is no such."""
+    """Return the text under a heading, up to the next heading of its level; None if missing."""
     found = re.search(rf"^{re.escape(heading)}.*?$(.*?)(?=^## |\Z)", text, re.M | re.S)
     return None if found is None else found[1].strip()
 
 
 def built(root: Path, project: Path) -> None:
-    """Build a project into `dist/`, by the build backend that is locked, and check its metadata."""
+    """Build a project into `dist/` with the locked build backend, and check its metadata."""
     uv, dist = Path(sys.executable).with_name("uv"), root / "dist"
     before = set(dist.glob("*.whl"))
     command = [str(uv), "build", "--quiet", "--out-dir", str(dist)]

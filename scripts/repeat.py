@@ -1,8 +1,9 @@
-"""Run ``make test`` again and again: ``make test-repeat RUNS=20 BUSY=6``.
+"""Run ``make test`` repeatedly: ``make test-repeat RUNS=20 BUSY=6``.
 
-A test that fails once in twenty runs is a defect, of the test or of what it tests. Some of the runs
-have a busy loop beside them on each processor, since a loaded machine shows what an idle one hides.
-Each run prints a line; what failed is printed at the end. The exit code is 1 if a run failed.
+A test that fails once in twenty runs is a defect of the test or of the tested code. The last BUSY
+runs have a busy loop on each processor, since a loaded machine reveals faults that an idle one
+hides. Each run prints a line; the failures are printed at the end. The exit code is 1 if a run
+failed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LAST = re.compile(r"^=+ (.*) =+$", re.MULTILINE)
 
 
 def main() -> int:
-    """Run the tests, and sum up."""
+    """Run the tests, and print a summary."""
     parser = argparse.ArgumentParser(description="Run `make test` again and again.")
     parser.add_argument("--runs", type=int, default=20, help="How often. Default: 20.")
     parser.add_argument("--busy", type=int, default=6, help="Runs under load. Default: 6.")

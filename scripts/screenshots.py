@@ -1,4 +1,4 @@
-"""Take the pictures of the web page that the docs show: `python scripts/screenshots.py`."""
+"""Take the screenshots of the web page for the docs: `python scripts/screenshots.py`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZE = {"width": 1200, "height": 900}
 
 @contextmanager
 def served(environment: str) -> Iterator[str]:
-    """The address of a server with a page, in a process of its own."""
+    """Serve an environment with its web page from another process; yield the address."""
     command = [sys.executable, "-m", "openenv.cli", "serve", environment, "--web", "--port", "0"]
     with subprocess.Popen(  # nosec B603  # no shell
         [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -33,7 +33,7 @@ def served(environment: str) -> Iterator[str]:
 
 
 def play(page: Page) -> None:
-    """A game of chess, after two moves."""
+    """Take the picture of a game of chess, after two moves."""
     with served("chess") as url:
         page.goto(f"{url}/web/")
         page.get_by_label("Seed").fill("3")
@@ -48,7 +48,7 @@ def play(page: Page) -> None:
 
 
 def watch(page: Page) -> None:
-    """A game of 2048 that is followed."""
+    """Take the picture of a game of 2048 that the page follows."""
     with served("2048") as url, GenericEnvClient(base_url=url).sync() as env:
         env.reset(seed=1)
         page.goto(f"{url}/web/#watch")
@@ -63,7 +63,7 @@ def watch(page: Page) -> None:
 
 
 def main() -> None:
-    """Take all of them."""
+    """Take all pictures."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=find_executable(cast("Any", playwright), None),

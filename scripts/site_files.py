@@ -1,9 +1,9 @@
-"""A hook of MkDocs: the site has what its pages link to, wherever in the repository that lies.
+"""A hook of MkDocs that adds all files of the repository that the pages link to.
 
-Files go by their paths in the repository, also in the `nav` of mkdocs.yml, so that a link that is
-right on GitHub is right on the site. Pages of `docs/` have the site's root for theirs:
-`docs/guides/web.md` is at `/guides/web/`, and `envs/echo_env/README.md` at `/envs/echo_env/`. What
-is linked and no page (a test, a Dockerfile) is copied, as text that a browser shows.
+Files are named by their paths in the repository, also in the `nav` of mkdocs.yml, so that a link
+that works on GitHub works on the site. Pages of `docs/` lose that prefix: `docs/guides/web.md`
+becomes `/guides/web/`, and `envs/echo_env/README.md` becomes `/envs/echo_env/`. A linked file that
+is not a page (a test, a Dockerfile) is copied as text that a browser displays.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = "docs/"
-FRONT_PAGE = "README.md"  # of the repository; the site has docs/index.md
+FRONT_PAGE = "README.md"  # the repository's; the site's is docs/index.md
 
-# What leads to a file: [text](target), [name]: target, src="target", href="target".
+# The forms of a link: [text](target), [name]: target, src="target", href="target".
 LINK = re.compile(
     r"""\]\(<?([^)\s>]+)|^\[[^\]]+\]:\s*(\S+)|\b(?:src|srcset|href)="([^"]+)\"""", re.M
 )
@@ -30,7 +30,7 @@ COPIED_AS_IT_IS = {".css", ".gif", ".ico", ".ipynb", ".jpg", ".js", ".json", ".p
 
 
 def on_files(files: Files, /, *, config: MkDocsConfig) -> Files:
-    """Give the site's files their paths in the repository, and add what they link to."""
+    """Give the site's files their paths in the repository, and add the linked files."""
     theme = [file for file in files if Path(config.docs_dir) not in parents_of(file)]
     begun = {*files_of(files, config), *pages_in(config.nav)}
     found = closure({path for path in begun if path.is_file()})
@@ -38,23 +38,23 @@ def on_files(files: Files, /, *, config: MkDocsConfig) -> Files:
 
 
 def on_post_page(output: str, /, **_: object) -> str:
-    """Name the search for screen readers, which the theme does not."""
+    """Name the search dialog for screen readers, which the theme does not."""
     return output.replace('role="dialog"', 'role="dialog" aria-label="Search"', 1)
 
 
 def parents_of(file: File) -> list[Path]:
-    """The directories that a file lies in."""
+    """Return the directories that contain a file."""
     return list(Path(file.abs_src_path).parents) if file.abs_src_path else []
 
 
 def files_of(files: Files, config: MkDocsConfig) -> Iterator[Path]:
-    """What lies in `docs/`."""
+    """Return the files in `docs/`."""
     docs = Path(config.docs_dir)
     return (Path(f.abs_src_path) for f in files if f.abs_src_path and docs in parents_of(f))
 
 
 def pages_in(nav: Any) -> Iterator[Path]:
-    """The files that the nav names, however deep."""
+    """Yield the files in the nav, at any depth."""
     if isinstance(nav, str):
         yield ROOT / nav
     else:
@@ -63,7 +63,7 @@ def pages_in(nav: Any) -> Iterator[Path]:
 
 
 def closure(paths: set[Path]) -> set[Path]:
-    """These files, and those of the repository that they lead to, over any number of links."""
+    """Return these files, and all files of the repository that they link to, transitively."""
     found: set[Path] = set()
     while paths:
         found |= paths
@@ -73,7 +73,7 @@ def closure(paths: set[Path]) -> set[Path]:
 
 
 def targets_of(page: Path) -> Iterator[Path]:
-    """The files of the repository that a page links to."""
+    """Yield the files of the repository that a page links to."""
     prose = FENCE.sub("", page.read_text(encoding="utf-8"))
     for match in LINK.finditer(prose):
         link = next(group for group in match.groups() if group)
@@ -83,7 +83,7 @@ def targets_of(page: Path) -> Iterator[Path]:
 
 
 def file_of(path: Path, config: MkDocsConfig) -> File:
-    """A file of the repository as one of the site."""
+    """Return a file of the repository as a file of the site."""
     name = path.relative_to(ROOT).as_posix()
     file = File(name, str(ROOT), config.site_dir, config.use_directory_urls)
     if name == FRONT_PAGE:

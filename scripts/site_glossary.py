@@ -1,7 +1,7 @@
-"""A hook of MkDocs: where a page first uses a term of the glossary, the word links to its entry.
+"""A hook of MkDocs that links the first use of each glossary term on a page to its entry.
 
-The terms are those of `docs/reference/glossary.md`. Words that are mostly meant in their everyday
-sense, such as "run" and "key", are left alone (`EVERYDAY`), and so are headings, links and code.
+The terms are those of `docs/reference/glossary.md`. Words with a common everyday sense, such as
+"run" and "key" (`EVERYDAY`), are not linked, and neither are headings, links and code.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import posixpath
 import re
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import Element  # nosec B405  # only made here
+from xml.etree.ElementTree import Element  # nosec B405  # parses nothing
 
 from markdown import Markdown
 from markdown.extensions import Extension
@@ -22,7 +22,7 @@ from mkdocs.structure.pages import Page
 GLOSSARY = "docs/reference/glossary.md"
 ROW = re.compile(r"^\| \*\*(.+?)\*\* \| (.+) \|$", re.MULTILINE)
 MARKUP = re.compile(r"`|\[|\]\([^)]*\)")
-# Neither a heading nor a link nor code gets a link; a table or a list item does.
+# The elements that get no links; tables and list items do.
 LEFT_ALONE = {"a", "code", "pre", "h1", "h2", "h3", "h4", "h5", "h6", "script", "style"}
 EVERYDAY = {
     "action", "agent", "attempt", "check", "client", "connection", "engine", "environment",
@@ -43,11 +43,11 @@ def anchor_of(term: str) -> str:
     return "term-" + re.sub(r"\W+", "-", term.lower())
 
 
-class GlossaryLinks(Treeprocessor):  # type: ignore[misc]  # which has no types
-    """Links the first use of each term on a page.
+class GlossaryLinks(Treeprocessor):  # type: ignore[misc]  # markdown has no types
+    """A tree processor that links the first use of each term on a page.
 
     Attributes:
-        page: The path of the page that is being written, in the repository.
+        page: The path in the repository of the page that is being written.
     """
 
     def __init__(self, terms: dict[str, str]) -> None:
@@ -111,14 +111,14 @@ class GlossaryLinks(Treeprocessor):  # type: ignore[misc]  # which has no types
 
 
 class GlossaryExtension(Extension):  # type: ignore[misc]
-    """The extension of Python-Markdown that holds the links."""
+    """The extension of Python-Markdown that registers the tree processor."""
 
     def __init__(self, links: GlossaryLinks) -> None:
         super().__init__()
         self.links = links
 
     def extendMarkdown(self, md: Markdown) -> None:
-        # After inline markup (20), and before MkDocs makes links relative to the page (0).
+        # The priority is after inline markup (20) and before MkDocs makes links relative (0).
         md.treeprocessors.register(self.links, "glossary", 5)
 
 
@@ -136,7 +136,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_page_markdown(markdown: str, /, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Note which page is written next."""
+    """Record which page is written next."""
     assert _links is not None
     _links.page = page.file.src_uri
     return markdown

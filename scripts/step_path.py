@@ -1,8 +1,8 @@
 """Trace one step of each kind, and write its path into docs/concepts/reading-the-code.md.
 
-A server and a client run in this process, over a real socket. After a few steps have warmed
-everything up, one step is traced: each call of a function of src/openenv counts, in the order in
-which the calls happen; calls of libraries and resumptions of coroutines do not.
+A server and a client run in this process, over a real socket. After some warm-up steps, one step is
+traced: each call of a function of src/openenv counts, in the order of the calls. Calls of libraries
+and resumptions of coroutines do not count.
 
 `python scripts/step_path.py` writes the tables, ``--check`` exits with 1 if they are stale,
 ``--print`` shows them, and ``--kind`` chooses one kind of step.
@@ -34,14 +34,14 @@ SOURCE = ROOT / "src" / "openenv"
 PAGE = ROOT / "docs" / "concepts" / "reading-the-code.md"
 BEGIN, END = "<!-- scripts/step_path.py begins -->", "<!-- scripts/step_path.py ends -->"
 
-WARM_STEPS = 220  # by then the server has measured that steps of the class are quick
-TRACED_STEPS = 9  # now and then a timer of the server falls into one
+WARM_STEPS = 220  # enough for the server to measure that the class's steps are quick
+TRACED_STEPS = 9  # sometimes a timer of the server fires during one
 SETTLE_S = 0.02
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 ENVIRONMENT = "the environment's step"
 ENVIRONMENTS = 4  # of the VectorEnv
-# The version whose path the page shows: under another one, other functions may be called.
+# The Python version of the page's path; other versions may call other functions.
 PYTHON = (3, 11)
 
 
@@ -106,7 +106,7 @@ class PingClient(EnvClient[Ping, Pong, State]):
 
 
 class Call(NamedTuple):
-    """One call of a function of ours, or of the environment.
+    """One call of an OpenEnv function, or of the environment.
 
     Attributes:
         side: ``client``, ``server`` or ``environment``.
@@ -143,7 +143,7 @@ class StepPath(NamedTuple):
 
 
 class Tracer:
-    """Records the calls of all threads of this process while it is on."""
+    """A tracer that records the calls of all threads of this process."""
 
     def __init__(self) -> None:
         self._calls: list[Call] | None = None
@@ -163,7 +163,7 @@ class Tracer:
 
     @staticmethod
     def _on_shared_loop(hook: Any) -> None:
-        """Set the hook on the thread of the clients' loop, which may have started long ago."""
+        """Set the hook on the thread of the clients' loop, which may have started already."""
         done = threading.Event()
 
         def set_hook() -> None:
@@ -174,12 +174,12 @@ class Tracer:
         done.wait()
 
     def note_server(self) -> None:
-        """Note that the calling thread is the server's event loop."""
+        """Record that the calling thread is the server's event loop."""
         self._server_threads.add(threading.get_ident())
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[Call]]:
-        """Record the calls until the block ends."""
+        """Record the calls within the block."""
         calls: list[Call] = []
         self._calls = calls
         try:
@@ -202,7 +202,7 @@ class Tracer:
         calls.append(call)
 
     def _is_server(self) -> bool:
-        # The server's threads for environments are called openenv-0, openenv-pool-1, and so on.
+        # The server's environment threads are named openenv-0, openenv-pool-1, and so on.
         if threading.get_ident() in self._server_threads:
             return True
         name = threading.current_thread().name
@@ -222,7 +222,7 @@ def _name(code: Any) -> Call | None:
 
 
 def _begins(frame: Any) -> bool:
-    """Say whether a coroutine or generator runs for the first time."""
+    """Return whether a coroutine or generator runs for the first time."""
     if sys.version_info < (3, 11):
         return bool(frame.f_lasti < 0)
     # The argument of RESUME: 0 at the start, another number after a yield or an await.
@@ -234,7 +234,7 @@ def _begins(frame: Any) -> bool:
 
 @contextlib.contextmanager
 def serving(environment: type, tracer: Tracer) -> Iterator[str]:
-    """Serve an environment class from a thread; gives the address."""
+    """Serve an environment class from a thread; yield the address."""
     app = create_app(environment, Ping, Pong, max_concurrent_envs=8)
     with bind("127.0.0.1", 0) as bound:
         config = uvicorn.Config(app, log_level="warning", ws_per_message_deflate=False)
@@ -260,7 +260,7 @@ async def _async_paths(url: str, tracer: Tracer) -> list[list[Call]]:
         for index in range(WARM_STEPS + TRACED_STEPS):
             with tracer.recording() as calls:
                 result = await client.step(Ping(text="a"))
-                # The server may have something to do after its answer.
+                # The server may have work left after its answer.
                 await asyncio.sleep(0 if index < WARM_STEPS else SETTLE_S)
             assert result.observation.text == "a"
             if index >= WARM_STEPS:
@@ -304,11 +304,11 @@ class Kind(NamedTuple):
     """One kind of step.
 
     Attributes:
-        title: The heading of its table.
-        environment: The class that is served.
-        run: Makes the steps.
+        title: The heading of the table.
+        environment: The class to serve.
+        run: Performs the steps.
         version: The protocol version.
-        is_shown: The page shows its figures: they do not depend on how threads take turns.
+        is_shown: Whether the page shows the figures, which must not depend on thread scheduling.
     """
 
     title: str
@@ -352,7 +352,8 @@ def trace(name: str) -> StepPath:
     tracer.install()
     try:
         with serving(kind.environment, tracer) as url:
-            # The shortest, of those the most frequent one: threads may be interrupted anywhere.
+            # The shortest path, and of those the most frequent, since threads may be interrupted
+            # anywhere.
             paths = Counter(map(tuple, kind.run(url, tracer)))
             return StepPath(min(paths, key=lambda path: (len(path), -paths[path])))
     finally:
@@ -397,7 +398,7 @@ def table(path: StepPath) -> str:
 
 
 def section(paths: dict[str, StepPath]) -> str:
-    """Write what stands between the markers of the page."""
+    """Return the text between the markers of the page."""
     shown = ("v1-async", "v0-async")
     parts = [summary(paths)]
     parts += [f"### {KINDS[name].title}\n\n{table(paths[name])}" for name in shown]
@@ -405,7 +406,7 @@ def section(paths: dict[str, StepPath]) -> str:
 
 
 def replaced(page: str, text: str) -> str:
-    """Put `text` between the markers of the page."""
+    """Replace the text between the markers of the page by `text`."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"

@@ -2,13 +2,13 @@
 
     python scripts/style.py [FILE ...]      by default all pages, and the sources in src and envs
 
-A program can judge a handful of the rules by which this project writes:
+A program can check some of the rules for the prose of this project:
 
 - Headings are what a reader would search for: no clause ("What a lost connection means") and no
   bare infinitive ("To rely on").
 - A page has at most 18 words in a sentence on average, and no sentence has more than 45.
 - American spelling.
-- No subject is a clause with "whoever", "whatever" or "what of", and a few worn phrases are gone.
+- No subject is a clause with "whoever", "whatever" or "what of", and some worn phrases are banned.
 - Of the first lines of docstrings at most 3 % begin as a clause ("Where a file of its server is."),
   and at most 20 % hold a bare pronoun ("It, as a frame.").
 
@@ -30,7 +30,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 MOST_WORDS_ON_AVERAGE = 18
 MOST_WORDS = 45
-FEWEST_SENTENCES = 8  # fewer say nothing of an average
+FEWEST_SENTENCES = 8  # an average of fewer sentences means little
 MOST_CLAUSES_PERCENT = 3.0
 MOST_PRONOUNS_PERCENT = 20.0
 
@@ -40,7 +40,7 @@ CLAUSE = re.compile(
 PRONOUN = re.compile(
     r"\b(it|they|them|their|its|one|ones|somebody|someone|nobody|who|whose|that of)\b", re.I
 )
-# "How samples are scored" and "When a session ends" are found by a search; "What it means" is not.
+# A search finds "How samples are scored" and "When a session ends", but not "What it means".
 RIDDLE = re.compile(r"^(what|where|who|whose|which|whether|that|as|of|to|if)\b(?!.*\?$)", re.I)
 HEADINGS_OF_THE_FIELD = re.compile(r"^(What's new|Where to go next)")
 WORN = {
@@ -64,7 +64,7 @@ BRITISH = {
     "cancelled": "canceled", "labelled": "labeled", "modelling": "modeling",
     "travelled": "traveled", "artefact": "artifact", "grey": "gray", "ageing": "aging",
 }  # fmt: skip
-ACCEPTED = {"cancelled"}  # asyncio writes it so, and so do names everywhere
+ACCEPTED = {"cancelled"}  # asyncio's spelling, which many names use
 SPELLING = re.compile(
     r"\b(" + "|".join(word for word in BRITISH if word not in ACCEPTED) + r")(s|d|r|ed|ing)?\b",
     re.IGNORECASE,
@@ -86,7 +86,7 @@ class Finding(NamedTuple):
 
 
 def check_page(path: Path) -> Iterator[Finding]:
-    """Yield what is wrong with a page of Markdown."""
+    """Yield the findings on a page of Markdown."""
     lengths: list[int] = []
     for first, text in _blocks(path.read_text(encoding="utf-8")):
         if text.startswith("#"):
@@ -144,7 +144,7 @@ def _without_markup(text: str) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    # A sentence may begin with code, which stands here as the word "code", and end in a bracket.
+    # A sentence may begin with code, which is the word "code" here, and end with a bracket.
     ends = r"(?<=[.!?])\s+(?=[A-Z(\"']|code\b)|(?<=[:;])\s+|(?<=[.!?][)\"'])\s+(?=[A-Z(\"'])"
     return [part for part in re.split(ends, text) if part.split()]
 
@@ -163,7 +163,7 @@ def _check_words(path: Path, line: int, text: str) -> Iterator[Finding]:
 
 
 def check_docstrings(paths: list[Path]) -> Iterator[Finding]:
-    """Yield what is wrong with the docstrings of source files."""
+    """Yield the findings on the docstrings of source files."""
     first_lines: list[tuple[Path, int, str]] = []
     for path in paths:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -190,7 +190,7 @@ def check_docstrings(paths: list[Path]) -> Iterator[Finding]:
 
 
 def main() -> int:
-    """Check the files, and print what was found."""
+    """Check the files, and print the findings."""
     parser = argparse.ArgumentParser(description="Check the style of pages and docstrings.")
     parser.add_argument("files", nargs="*", type=Path, help="By default all of them.")
     arguments = parser.parse_args()
@@ -207,8 +207,8 @@ def _tracked() -> list[Path]:
         ["git", "ls-files", "*.md", "src/openenv/*.py", "envs/*.py"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
-    # Templates are checked by what they render, the mirrors' texts are those of what they mirror,
-    # and RFCs are as they were accepted.
+    # Templates are checked in rendered form, mirrors repeat the texts of the mirrored modules, and
+    # RFCs keep their accepted text.
     left_out = (
         "src/openenv/auto/",
         "src/openenv/core/",

@@ -1,8 +1,8 @@
 """Run every test that this machine can run: ``make test-all``.
 
-Each set of tests is a target of the Makefile. A set is left out if this machine lacks its engine
-or cannot reach the index of packages. The summary at the end says what ran, with which result, and
-what did not, and why. The exit code is 1 if a test failed.
+Each set of tests is a target of the Makefile. A set is skipped if this machine lacks its engine or
+cannot reach the package index. The summary at the end lists the results of the sets that ran, and
+the reasons for the skipped ones. The exit code is 1 if a test failed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class TestSet(NamedTuple):
     """A target of the Makefile.
 
     Attributes:
-        target: Its name.
-        obstacle: Returns why its tests cannot run here, or None.
+        target: The name of the target.
+        obstacle: Returns the reason why the tests cannot run here, or None.
     """
 
     target: str
@@ -37,12 +37,12 @@ class TestSet(NamedTuple):
 
 
 def no_obstacle() -> str | None:
-    """Return None: what these tests need, `make test` installs."""
+    """Return None, since `make test` installs everything that these tests need."""
     return None
 
 
 def lacks_program(name: str, target: str) -> Callable[[], str | None]:
-    """Return a function that says whether a program is missing."""
+    """Return a function that returns why a program is missing, or None."""
     there = [name, str(ROOT / ".containers" / "kubernetes" / "bin" / name)]
 
     def obstacle() -> str | None:
@@ -54,19 +54,19 @@ def lacks_program(name: str, target: str) -> Callable[[], str | None]:
 
 
 def lacks_ray() -> str | None:
-    """Return why there is no cluster of Ray: it is not installed."""
+    """Return the reason if Ray is not installed, or None."""
     return None if (ROOT / ".ray").exists() else "Ray is not installed; `make test-ray` installs it"
 
 
 def lacks_index() -> str | None:
-    """Return why packages cannot be installed: the index does not answer."""
+    """Return the reason if the package index does not answer, or None."""
     command = [sys.executable, "-m", "pip", "index", "versions", "pip"]
     done = subprocess.run(command, capture_output=True, check=False)  # nosec B603  # no shell
     return None if done.returncode == 0 else "the index of packages cannot be reached"
 
 
 def lacks_room_for_trainers() -> str | None:
-    """Return why the trainers cannot be installed."""
+    """Return the reason why the trainers cannot be installed, or None."""
     free_gib = shutil.disk_usage(ROOT).free / 2**30
     if free_gib < TRAINERS_GIB:
         return f"they need {TRAINERS_GIB} GiB of disk, and {free_gib:.0f} are free"
@@ -117,7 +117,7 @@ def main() -> int:
 
 
 def make(target: str) -> tuple[int, str]:
-    """Run a target; return its exit status, and what pytest counted."""
+    """Run a target; return its exit status, and pytest's counts."""
     print(f"\n==== make {target}", flush=True)
     counts = "no test was counted"
     with subprocess.Popen(  # nosec B603 B607  # no shell

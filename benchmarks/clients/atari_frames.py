@@ -1,12 +1,12 @@
-"""Frames of Pong a second, each in an array of NumPy, of many games stepped together.
+"""Frames of Pong per second, as NumPy arrays, for many games that are stepped together.
 
     python atari_frames.py URL {clients,vector,pipeline,alone} --games N --obs-type NAME
         --frameskip N --seconds S [--cpu-of PID ...]
 
-`clients` is one client of the public package a game, stepped with `asyncio.gather`; `vector` is
-`VectorEnv.step`, which only ours has; `pipeline` is its `send` and `recv`, with one half of the
-games played while the other half's frames are looked at; `alone` is ALE in this process, stepped in
-a loop.
+`clients` is one client of the public package per game, stepped with `asyncio.gather`; `vector` is
+`VectorEnv.step`, which only our package has; `pipeline` is its `send` and `recv`, which play one
+half of the games while the other half's frames are processed; `alone` is ALE in this process,
+stepped in a loop.
 """
 
 import argparse
@@ -19,17 +19,17 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import numpy as np
-from mcp_load import cpu_seconds  # type: ignore[import-not-found]  # beside it
+from mcp_load import cpu_seconds  # type: ignore[import-not-found]  # in this folder
 
 ACTIONS = 6
 WARM_UP = 2
-CONNECT_TIMEOUT_S = 120  # each session of a server loads a game as it opens
+CONNECT_TIMEOUT_S = 120  # each session of a server loads a game when it opens
 
 Step = Callable[[list[int]], list[bool]]
 
 
 def measured(step: Step, options: argparse.Namespace, size: int = 0) -> dict[str, Any]:
-    """Step `size` games (or all) together, at random, until the time is over."""
+    """Step `size` games (default: all) together, with random actions, until the time is over."""
     choices = random.Random(0)
     size = size or options.games
 
@@ -173,7 +173,7 @@ def step_clients(options: argparse.Namespace) -> dict[str, Any]:
                 )
                 for _ in range(options.games)
             ]
-            for env in envs:  # all at once, this server keeps some of them waiting too long
+            for env in envs:  # one by one, since this server would let some of them wait too long
                 await stack.enter_async_context(env)
             await asyncio.gather(*(env.reset() for env in envs))
             loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The bare limit of a client: picows on asyncio, a step's answer decoded and nothing else.
+"""The lower limit of a client's cost: picows on asyncio that only decodes a step's answer.
 
 python bare_client.py URL async STEPS
 """
@@ -18,7 +18,7 @@ STEP = b'{"type":"step","data":{"message":"hello, world"}}'
 
 
 class Listener(WSListener):
-    """Keeps the last answer."""
+    """A listener that keeps the last answer."""
 
     answer: asyncio.Future[Any]
 

@@ -1,18 +1,18 @@
-"""Many sessions of one process, stepped together: steps a second.
+"""Steps per second of many sessions of one process that are stepped together.
 
     python many_sessions.py URL MODE SESSIONS SECONDS
 
-Modes that are measured for some seconds, warm:
+Modes that are measured for some seconds, after a warm-up:
 
-- `clients`: one client a session, stepped with `asyncio.gather`, as trainers do
+- `clients`: one client per session, stepped with `asyncio.gather`, as trainers do
 - `vector`: `VectorEnv.step`
-- `halves`: its `send` and `recv`, half of the sessions at a time
+- `halves`: `VectorEnv.send` and `recv`, with half of the sessions at a time
 
-Modes that do a fixed work, from the first connect to the last close:
+Modes with a fixed amount of work, from the first connect to the last close:
 
 - `cold`: all sessions connect at once, reset, step ten times and close
 - `churn`: 2,000 episodes of five steps, each in a new session, at most SESSIONS at once
-- `kept`: the same episodes in as many sessions as may be at once, each begun by a reset
+- `kept`: the same episodes in SESSIONS sessions that stay open, each episode begun by a reset
 """
 
 import asyncio
@@ -22,7 +22,7 @@ import time
 from contextlib import AsyncExitStack
 from typing import Any
 
-from one_session import (  # type: ignore[import-not-found] # beside it
+from one_session import (  # type: ignore[import-not-found]  # in this folder
     ACTION,
     EchoAction,
     EchoEnv,
@@ -36,7 +36,7 @@ from openenv.core.env_server.types import State
 WARM_UP = 3
 COLD_STEPS = 10
 EPISODES, EPISODE_STEPS = 2000, 5
-CONNECT_TIMEOUT_S = 60  # all of them connect at once
+CONNECT_TIMEOUT_S = 60  # all sessions connect at once
 
 
 async def step_clients(url: str, sessions: int, seconds: float) -> dict[str, Any]:
@@ -108,10 +108,10 @@ def played(episodes: int, steps: int, began: Any) -> dict[str, Any]:
 
 
 def step_vector(url: str, sessions: int, seconds: float, parts: int) -> dict[str, Any]:
-    from openenv import VectorEnv  # which only ours has
+    from openenv import VectorEnv  # only our package has it
 
     class Typed(EnvClient[EchoAction, EchoObservation, State]):
-        """Without the hooks that the public package asks for."""
+        """A client without the hooks that the public package requires."""
 
     batch_size = sessions // parts
     with VectorEnv(url, sessions, client=Typed, batch_size=batch_size) as envs:

@@ -1,10 +1,10 @@
-"""Requests to `/mcp`, over kept connections that wait for each answer: prints one JSON object.
+"""Requests to `/mcp` over kept connections that wait for each answer; prints one JSON object.
 
     python mcp_load.py PORT DIALECT METHOD --connections N --duration S [--cpu-of PID ...]
 
 DIALECT is `private` (JSON-RPC of the public package, with a session), `modern` (MCP 2026-07-28) or
-`handshake` (MCP 2025-11-25, with a session); METHOD `list`, `call` or `open`: with `open` sessions
-are opened, called once and held until standard input ends.
+`handshake` (MCP 2025-11-25, with a session). METHOD is `list`, `call` or `open`, which opens
+sessions, calls each once, and holds them until standard input ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Connection:
-    """One kept connection, and the session that its requests are for."""
+    """A kept connection, and the session of its requests."""
 
     def __init__(self, port: int, dialect: str) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -41,7 +41,7 @@ class Connection:
         self._unread = b""
 
     def open(self) -> None:
-        """Open a session, where the dialect has them."""
+        """Open a session, if the dialect has sessions."""
         if self.dialect == "private":
             answer = self.ask({"method": "openenv/session/create", "params": {}})
             self.session = answer["result"]["session_id"]
@@ -77,7 +77,7 @@ class Connection:
         return "\r\n".join(heads).encode() + b"\r\n\r\n" + content
 
     def prepared(self, method: str) -> bytes:
-        """The request that is measured."""
+        """Return the request to measure."""
         params: dict[str, Any] = {}
         if method == "call":
             params = {"name": "echo_message", "arguments": {"message": MESSAGE}}
@@ -88,7 +88,7 @@ class Connection:
         return self.request({"method": f"tools/{method}", "params": params})
 
     def ask(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Send a request; the answer, decoded."""
+        """Send a request, and return the decoded answer."""
         self.socket.sendall(self.request(body))
         answer = self.answer()
         text = answer.partition(b"data: ")[2].split(b"\r\n")[0] or answer
@@ -104,7 +104,7 @@ class Connection:
             self.feed()
 
     def feed(self) -> None:
-        """Read what has come.
+        """Read the available bytes.
 
         Raises:
             ConnectionError: The server has closed the connection.
@@ -115,7 +115,7 @@ class Connection:
         self._unread += data
 
     def whole(self) -> bytes | None:
-        """The body of the answer that has come; None while some of it is missing."""
+        """Return the body of an answer, or None if parts of it are missing."""
         head, separator, rest = self._unread.partition(b"\r\n\r\n")
         if not separator:
             return None
@@ -136,7 +136,7 @@ class Connection:
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """Processor time that processes have taken so far."""
+    """Return the CPU time of processes so far, in seconds."""
     total = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -145,7 +145,7 @@ def cpu_seconds(pids: list[int]) -> float:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Ask and wait, on every connection, for as long as was said."""
+    """Send requests on every connection, one after the other, for the given duration."""
     connections = [Connection(options.port, options.dialect) for _ in range(options.connections)]
     expected = MESSAGE.encode() if options.method == "call" else b"echo_message"
     selector = selectors.DefaultSelector()
@@ -190,7 +190,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def hold(options: argparse.Namespace) -> None:
-    """Open sessions and call each once; they stay until standard input ends."""
+    """Open sessions, and call each once; they stay open until standard input ends."""
     connections = []
     for _ in range(options.connections):
         connection = Connection(options.port, options.dialect)

@@ -1,9 +1,9 @@
-"""What one session costs in the client: CPU time of this process a step, after a warm-up.
+"""The client's cost of one session: CPU time of this process per step, after a warm-up.
 
     python one_session.py URL {async,sync} STEPS
 
-Written against the public interface; each side's Python runs it unchanged. The URL is of a bare
-server, so that nothing but the client differs.
+The program uses only the public interface, so each side's Python runs it unchanged. The URL is that
+of a bare server, so that the results differ only by the client.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""Rollouts of one trainer process, each waiting for a policy that takes its time: seconds of all.
+"""Rollouts of one trainer process, each of which waits for a slow policy; total seconds.
 
     python policy_rollouts.py URL {clients,sessions,policy} ROLLOUTS TURNS POLICY_S
 
-Every rollout is a task: wait for the policy, step, again. `clients` is one client a rollout, of
-either package; `sessions` are `openenv.rollouts.EpisodeSessions`, which only ours has; `policy`
-waits only, which is what no environment can be faster than.
+Every rollout is a task: wait for the policy, step, repeat. `clients` is one client per rollout, of
+either package; `sessions` is `openenv.rollouts.EpisodeSessions`, which only our package has;
+`policy` only waits, which is the lower limit for any environment.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
-from one_session import ACTION, EchoEnv  # type: ignore[import-not-found] # beside it
+from one_session import ACTION, EchoEnv  # type: ignore[import-not-found]  # in this folder
 
-CONNECT_TIMEOUT_S = 60  # all of them connect at once
+CONNECT_TIMEOUT_S = 60  # all clients connect at once
 WARM_UP = 3
 
 Step = Callable[[], Awaitable[Any]]
 
 
 async def timed(steps: list[Step], turns: int, policy_s: float) -> dict[str, float]:
-    """Play all rollouts, which begin spread over one turn of the policy."""
+    """Play all rollouts, with starts spread over one turn of the policy."""
 
     async def play(number: int, step: Step) -> float:
         inside = 0.0
@@ -55,7 +55,7 @@ async def by_clients(url: str, rollouts: int, turns: int, policy_s: float) -> di
 
 
 async def by_sessions(url: str, rollouts: int, turns: int, policy_s: float) -> dict[str, float]:
-    from openenv.rollouts import EpisodeSessions  # which only ours has
+    from openenv.rollouts import EpisodeSessions  # only our package has it
 
     found = await EpisodeSessions.of(url)
     (tool,) = found.interface.tools

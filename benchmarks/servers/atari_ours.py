@@ -1,3 +1,3 @@
-"""Our Atari environment, as `openenv serve` finds it in a file."""
+"""Our Atari environment as a file for `openenv serve`."""
 
 from atari_env.server.app import app as app

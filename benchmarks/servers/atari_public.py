@@ -1,8 +1,7 @@
-"""The same game as `atari_env`, as an environment of the public package is written.
+"""The same game as `atari_env`, written as an environment of the public package.
 
-It is an environment of that package alone: frames are flat lists of integers, which is all that it
-can send. `ATARI_OBS_TYPE` is rgb or grayscale,
-`ATARI_FRAMESKIP` the frames of a step.
+It uses that package alone: frames are flat lists of integers, the only form that it can send.
+`ATARI_OBS_TYPE` is rgb or grayscale; `ATARI_FRAMESKIP` is the number of frames per step.
 """
 
 import os

@@ -1,7 +1,8 @@
-"""The bare limit: what a server of this protocol costs with no framework at all.
+"""The bare limit: the cost of a server of this protocol without any framework.
 
-picows and msgspec on uvloop. It decodes every request, keeps an episode for every connection, and
-answers with a whole observation frame; it validates nothing, isolates nothing and survives nothing.
+The server uses picows and msgspec on uvloop. It decodes every request, keeps an episode for every
+connection, and answers with a whole observation frame. It validates nothing, isolates nothing and
+recovers from nothing.
 
     python benchmarks/servers/bare.py --port 8000
 """
@@ -23,12 +24,12 @@ from picows import (
 )
 
 BACKLOG = 4096
-READ_BUFFER_BYTES = 4096  # each connection keeps one
+READ_BUFFER_BYTES = 4096  # per connection
 FRAME_BYTES = 210 * 160 * 3
 
 
 class Request(msgspec.Struct):
-    """What a client asks for."""
+    """A client's request."""
 
     type: str
     data: dict[str, object] = {}
@@ -42,7 +43,7 @@ class Echo(msgspec.Struct):
 
 
 class Result(msgspec.Struct):
-    """What answers `reset` and `step`."""
+    """The answer to `reset` and `step`."""
 
     observation: Echo
     reward: float | None
@@ -50,7 +51,7 @@ class Result(msgspec.Struct):
 
 
 class Observed(msgspec.Struct, tag="observation"):
-    """The frame around it."""
+    """The frame of a result."""
 
     data: Result
 
@@ -63,13 +64,13 @@ class Episode(msgspec.Struct):
 
 
 class State(msgspec.Struct, tag="state"):
-    """The frame around that."""
+    """The frame of an episode's state."""
 
     data: Episode
 
 
 class Session(WSListener):
-    """One connection, and its episode."""
+    """A connection with its episode."""
 
     decoder = msgspec.json.Decoder(Request)
     encoder = msgspec.json.Encoder()
@@ -98,7 +99,7 @@ class Session(WSListener):
 
 
 class FrameSession(WSListener):
-    """One connection that is answered with a screen as raw bytes, whatever it asks."""
+    """A connection that answers every request with a screen as raw bytes."""
 
     screen = Random(0).randbytes(FRAME_BYTES)
 

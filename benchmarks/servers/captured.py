@@ -1,8 +1,8 @@
-"""A capture proxy, ours or the public package's, by whichever Python runs this.
+"""A capture proxy, ours or the public package's, depending on the Python that runs this.
 
-    python benchmarks/servers/captured.py UPSTREAM_URL PORT
+    python benchmarks/servers/captured.py UPSTREAM_URL PORT COUNT
 
-It prints the key of a session.
+The program prints the keys of COUNT new sessions, one per line.
 """
 
 import sys

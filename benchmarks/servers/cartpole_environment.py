@@ -1,4 +1,4 @@
-"""Gymnasium's CartPole, for any number of sessions: what `gymnasium_vector.py` steps."""
+"""Gymnasium's CartPole for any number of sessions, for `gymnasium_vector.py`."""
 
 from __future__ import annotations
 

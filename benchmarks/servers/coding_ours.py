@@ -1,3 +1,3 @@
-"""Our coding environment, as `openenv serve` finds it in a file; CODING_ENGINE says how it runs."""
+"""Our coding environment as a file for `openenv serve`; CODING_ENGINE selects the engine."""
 
 from coding_env.server.app import app as app

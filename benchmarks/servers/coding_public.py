@@ -1,7 +1,7 @@
-"""Python as an environment of the public package is written: by its `PyExecutor`.
+"""Python as an environment of the public package, with its `PyExecutor`.
 
-It is an environment of that package alone, which needs smolagents beside it. Names stay through an
-episode, and nothing is rewarded.
+The environment uses that package alone, which needs smolagents beside it. Names last for an
+episode, and steps have no reward.
 """
 
 import os

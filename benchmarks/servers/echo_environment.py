@@ -1,7 +1,8 @@
-"""The environment that is measured: one file, served by both packages.
+"""The measured environment: one file, served by both packages.
 
-`ECHO` in the process's environment says which: `sync`, `async`, or `frame`, which also shows a
-screen of 210 x 160 RGB pixels. `ECHO_SESSIONS` is how many sessions there may be.
+`ECHO` in the process's environment selects a variant of `ENVIRONMENTS`, such as `sync`, `async`, or
+`frame`, which also has a screen of 210 x 160 RGB pixels. `ECHO_SESSIONS` is the maximum number of
+sessions.
 """
 
 import os
@@ -68,7 +69,7 @@ class AsyncEchoEnvironment(EchoEnvironment):
 
 
 class FrameEnvironment(EchoEnvironment):
-    """A flat list of integers: of the ways that JSON has, what costs both packages least."""
+    """A screen as a flat list of integers, the form in JSON that costs both packages least."""
 
     def observe(self, message: str, reward: float | None) -> Observation:
         return FrameObservation(
@@ -77,7 +78,7 @@ class FrameEnvironment(EchoEnvironment):
 
 
 class AnyThreadEnvironment(EchoEnvironment):
-    SUPPORTS_ANY_THREAD = True  # the public package does not look at it
+    SUPPORTS_ANY_THREAD = True  # the public package ignores it
 
 
 class LightEnvironment(EchoEnvironment):
@@ -92,7 +93,7 @@ ENVIRONMENTS: dict[str, tuple[type[EchoEnvironment], type[Observation]]] = {
     "never blocks": (LightEnvironment, EchoObservation),
 }
 
-if os.environ.get("ECHO") == "array":  # which only ours has
+if os.environ.get("ECHO") == "array":  # only our package has arrays
     import numpy
 
     from openenv import Array

@@ -1,4 +1,4 @@
-"""An environment of one tool, by a FastMCP server: one file, served by both packages."""
+"""An environment with one tool of a FastMCP server: one file, served by both packages."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""The environment of one tool again, as a method: how one is written for this package."""
+"""The environment with one tool, written for this package: the tool is a method."""
 
 import os
 

@@ -1,9 +1,9 @@
-"""A model's server without a model: it tells tokens as vLLM does, at a rate that one chooses.
+"""A model server without a model: it reports tokens as vLLM does, at a chosen rate.
 
     PIECES=256 GAP_MS=0 python benchmarks/servers/model.py
 
-It prints its port. An answer has `PIECES` tokens, one in each chunk of a stream, and takes `GAP_MS`
-for each.
+The program prints its port. An answer has `PIECES` tokens, one in each chunk of a stream, and takes
+`GAP_MS` milliseconds for each token.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             ok = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\n"
             if not asked.get("stream"):
                 body = answer(asked)
-                await asyncio.sleep(GAP_S * PIECES)  # a model takes as long for it
+                await asyncio.sleep(GAP_S * PIECES)  # as long as a model would take
                 kind = ok % b"application/json"
                 writer.write(kind + b"content-length: %d\r\n\r\n" % len(body) + body)
                 continue

@@ -99,7 +99,7 @@ class Element(BaseModel):
 class BrowserAction(Action):
     """An action in the browser. The subclasses are the kinds of actions, which `kind` names."""
 
-    kind: Any  # a Literal in each of them
+    kind: Any  # a Literal in each subclass
 
 
 class _OnElement(BrowserAction, Element):

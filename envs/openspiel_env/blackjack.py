@@ -53,7 +53,7 @@ __all__ = [
 OPTIMUM = -0.042462
 """The exact expected reward per hand of the best player (`examples/blackjack_optimum.py`).
 
-The best table over `hand_key`, which ignores single cards, has -0.042806.
+The best table over `hand_key`, which ignores single cards, earns -0.042806.
 """
 
 RANDOM_PLAY = -0.392658

@@ -33,7 +33,7 @@ def render_tic_tac_toe_board(info_state: Sequence[float]) -> str:
         info_state: OpenSpiel's tensor: nine numbers for each of empty, O and X.
 
     Returns:
-        Three lines, or an empty text if the tensor is no board of tic-tac-toe.
+        Three lines, or an empty text if the tensor is not a tic-tac-toe board.
     """
     if len(info_state) != 27:
         return ""

@@ -29,7 +29,7 @@ _NAMED = {
     "F11": b"\x1b[23~",
     "F12": b"\x1b[24~",
 }
-# A program may request the other form of these ("application cursor keys").
+# A program may request another form of these keys ("application cursor keys").
 _CURSOR = {"Up": b"A", "Down": b"B", "Right": b"C", "Left": b"D", "Home": b"H", "End": b"F"}
 _CONTROLLED = "@abcdefghijklmnopqrstuvwxyz[\\]^_"
 

@@ -25,7 +25,7 @@ def extract_guess(text: str) -> str:
         text: The reply of the model.
 
     Returns:
-        The first five letters in brackets, in lower case, with the brackets. Without such, the
+        The first five letters in brackets, in lower case, with the brackets. If there are none, the
         first five letters of the text, in brackets. ``[dunno]`` if the text has fewer letters.
     """
     if found := _IN_BRACKETS.search(text):

@@ -1,7 +1,7 @@
 """A smolagents agent as a program that reads messages and writes events, one per line.
 
-`openenv.agents.StdioHarnessAdapter` runs it. It keeps its memory over the turns of an episode. It
-does not need OpenEnv, but ``pip install 'smolagents[openai,mcp]' 'mcp<2'``.
+`openenv.agents.StdioHarnessAdapter` runs the program. The agent keeps its memory over the turns of
+an episode. It needs ``pip install 'smolagents[openai,mcp]' 'mcp<2'``, but not OpenEnv.
 
     OPENENV_MCP_URL         address of the environment's tools
     OPENENV_HARNESS_MODEL   name of the model

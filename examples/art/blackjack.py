@@ -33,7 +33,7 @@ async def groups_of(model: Any, seeds: range, size: int = 8) -> list[Any]:
 
 
 async def train(model: Any, backend: Any, steps: int) -> None:
-    """Train a model that is registered with a backend of ART."""
+    """Train a model that is registered with an ART backend."""
     for step in range(await model.get_step(), steps):
         await backend.train(model, await groups_of(model, range(16 * step, 16 * step + 16)))
 

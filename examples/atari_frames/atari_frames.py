@@ -8,7 +8,7 @@ arXiv:1207.4708), like `openenv serve` with the same target. This process receiv
 network of A. Karpathy's "Pong from Pixels" (2016): one hidden layer over the difference of two
 frames.
 
-The example shows a training loop over frames. Winning takes this method some days of play; a few
+The example shows a training loop over frames. This method takes some days of play to win. A few
 thousand steps change the policy, but not the score.
 """
 
@@ -19,7 +19,7 @@ import os
 import time
 from dataclasses import dataclass, field
 
-# For matrices of this size, NumPy's threads would wait for each other longer than they compute.
+# For matrices of this size, NumPy's threads would spend more time waiting than computing.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import gymnasium
@@ -41,7 +41,7 @@ PIXELS = 80 * 80
 
 
 def seen_in(frames: Frames) -> Floats:
-    """Find the ball and the paddles: 80 by 80 values of 0 or 1, in a row for each game."""
+    """Find the ball and the paddles; return 80 by 80 values of 0 or 1 in one row per game."""
     small = frames[:, FIELD, :][:, ::2, ::2]
     darkest, brightest = BACKGROUND
     there = (small < darkest) | (small > brightest)
@@ -78,7 +78,7 @@ class Policy:
 
 @dataclass
 class Batch:
-    """The steps of a rollout, in a row."""
+    """The steps of a rollout, concatenated over all games."""
 
     changes: Floats
     first_moves: Floats
@@ -114,7 +114,7 @@ def discounted(rewards: Floats, discount: float) -> Floats:
 
 
 class Player:
-    """A player of all games at once, which remembers their last frames."""
+    """A player of all games at once that remembers their last frames."""
 
     def __init__(self, envs: GymnasiumVectorEnv, policy: Policy, rng: np.random.Generator) -> None:
         actions = envs.single_action_space

@@ -1,10 +1,10 @@
-"""GRPO for 2048: a language model learns to make many points in the first six moves.
+"""GRPO for 2048: a language model learns to score many points in the first six moves.
 
     python examples/grpo_2048/train.py --seeds 0
 
 By default the program makes a tiny model and trains it on a CPU within minutes. `--model FOLDER`
-trains a real model on a GPU. The tiny model sees games of three plans, and has to learn which one
-is good.
+trains a real model on a GPU. The tiny model first sees games of three plans, and has to learn which
+plan is good.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def anyhow(possible: list[str], last: str) -> list[str]:
 
 
 Plan = Callable[[list[str], str], list[str]]
-"""The moves that it may make, of those that are possible, after the last one ("" at first)."""
+"""Returns a plan's possible moves, given the legal moves and the last move ("" at first)."""
 
 PLANS: dict[str, Plan] = {plan.__name__: plan for plan in (around, rows, anyhow)}
 
 
 def player(chance: random.Random) -> Player:
-    """Make a player that follows one of the plans, and names the plan and its last move."""
+    """Make a player that follows a random plan, and names the plan and its last move."""
     plan, last = chance.choice(list(PLANS)), ""
 
     def reply(seen: str) -> str:
@@ -84,7 +84,7 @@ GAME = Game(
 
 
 def worth(plan: Plan, games: int = 2000) -> float:
-    """Return the mean points of a plan in games of this many moves."""
+    """Return the mean points of a plan over many games of the example's length."""
     chance, table, points = random.Random(0), Game2048Environment(), 0
     for seed in range(games):
         seen, last = table.reset(seed=seed), ""

@@ -1,4 +1,4 @@
-"""The exact expected reward of the best player of `blackjack_env`, by its default rules.
+"""The exact expected reward of the best player of `blackjack_env` with its default rules.
 
     python examples/grpo_blackjack/optimum.py
 

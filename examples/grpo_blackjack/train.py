@@ -22,7 +22,7 @@ PROMPT = 'Play this hand of blackjack. Say {"action": "hit"} or {"action": "stan
 
 
 def player(chance: random.Random) -> Player:
-    """Make a player that repeats what it sees, and moves at random."""
+    """Make a player that repeats the observation, and moves at random."""
 
     def reply(seen: str) -> str:
         hand = json.loads(seen)

@@ -52,7 +52,8 @@ def rows(split: str) -> list[dict[str, Any]]:
 
 
 def player(chance: random.Random) -> Player:
-    """Make a player that writes the task as a comment, and a function, right half of the time."""
+    """Make a player that writes the task as a comment, and a function that is right half the
+    time."""
 
     def reply(seen: str) -> str:
         word, number = re.findall(r"x (\w+) (\d+)", seen)[0]

@@ -1,4 +1,4 @@
-"""GRPO on blackjack by Lightning Fabric, on one or more devices; see README.md."""
+"""GRPO on blackjack with Lightning Fabric, on one or more devices; see README.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROMPT = 'Play this hand of blackjack. Say {"action": "hit"} or {"action": "stan
 
 
 def main() -> None:
-    """Train by the options of the command line."""
+    """Train with the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True, help="a model's name on the Hub, or a folder")
     parser.add_argument("--environment", default="http://localhost:8000")

@@ -2,9 +2,9 @@
 
     python examples/ppo_cartpole/ppo_cartpole.py
 
-A server process, the one of `openenv serve gymnasium:CartPole-v1`, runs the environments. This
+A server process, the same as `openenv serve gymnasium:CartPole-v1`, runs the environments. This
 process has the policy, and steps all environments together. It trains for 60,000 steps, plays 100
-fresh episodes by the most probable action, and draws the returns to `returns.png`.
+fresh episodes with the most probable actions, and draws the returns to `returns.png`.
 
 The algorithm is that of Schulman et al. 2017, "Proximal Policy Optimization Algorithms"
 (arXiv:1707.06347), with the details of Huang et al. 2022, "The 37 Implementation Details of
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# For matrices of this size, NumPy's threads would wait for each other longer than they compute.
+# For matrices of this size, NumPy's threads would spend more time waiting than computing.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import gymnasium
@@ -36,7 +36,7 @@ Flags = NDArray[np.bool_]
 Layers = list[tuple[Floats, Floats]]
 """The weights and biases of each layer, or their gradients."""
 
-SOLVED = 475.0  # Gymnasium's own threshold for CartPole-v1, of at most 500
+SOLVED = 475.0  # Gymnasium's threshold for CartPole-v1; the maximum is 500
 EPISODES_OF_EVALUATION = 100
 
 
@@ -67,7 +67,7 @@ class Settings:
 
 
 class Network:
-    """Two hidden layers of tanh units, and a linear one.
+    """A network with two hidden layers of tanh units and a linear output layer.
 
     Args:
         sizes: The sizes of the input, the hidden layers and the output.
@@ -106,7 +106,7 @@ class Network:
 
 
 def orthogonal(rng: np.random.Generator, rows: int, columns: int) -> Floats:
-    """Make a random matrix whose shorter side is orthonormal."""
+    """Make a random matrix that is orthonormal along its shorter side."""
     tall = rng.standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(tall)
     signed: Floats = q * np.sign(np.diag(r))
@@ -150,7 +150,7 @@ def log_softmax(logits: Floats) -> Floats:
 
 
 class Agent:
-    """A policy, and an estimate of its return."""
+    """A policy, and an estimate of its returns."""
 
     def __init__(self, observation: int, actions: int, settings: Settings) -> None:
         rng = np.random.default_rng(settings.seed)
@@ -164,7 +164,7 @@ class Agent:
     def act(self, observations: Floats) -> tuple[NDArray[np.int64], Floats]:
         """Draw actions, and return them with the logarithms of their probabilities."""
         known = log_softmax(self.policy(observations))
-        noise = self.rng.gumbel(size=known.shape)  # its largest sum is a draw (Gumbel 1954)
+        noise = self.rng.gumbel(size=known.shape)  # the argmax of the sum is a sample (Gumbel 1954)
         actions = (known + noise).argmax(axis=1)
         return actions, known[np.arange(len(actions)), actions]
 
@@ -215,7 +215,7 @@ class Agent:
 
 @dataclass
 class Batch:
-    """The transitions of a rollout, in a row."""
+    """The transitions of a rollout, concatenated over all environments."""
 
     observations: Floats
     actions: NDArray[np.int64]
@@ -232,7 +232,7 @@ class Rollout:
     actions: list[NDArray[np.int64]] = field(default_factory=list)
     log_probabilities: list[Floats] = field(default_factory=list)
     rewards: list[Floats] = field(default_factory=list)
-    after: list[Floats] = field(default_factory=list)  # the observation that a step led to
+    after: list[Floats] = field(default_factory=list)  # the observation after a step
     terminated: list[Flags] = field(default_factory=list)
     over: list[Flags] = field(default_factory=list)  # terminated or truncated
     counts: list[Flags] = field(default_factory=list)  # False if the step was a reset
@@ -268,7 +268,7 @@ class Training:
     """The progress of a training.
 
     Attributes:
-        returns: The time of each episode's end, in seconds, and the episode's return.
+        returns: The time at which each episode ended, in seconds, and the episode's return.
         steps: Steps taken.
     """
 
@@ -279,7 +279,7 @@ class Training:
 def rollouts(
     envs: gymnasium.vector.VectorEnv, agent: Agent, settings: Settings, training: Training
 ) -> Iterator[Rollout]:
-    """Play without end, and yield a rollout every `steps_a_rollout` steps."""
+    """Play without end, and yield a rollout after every `steps_a_rollout` steps."""
     began = time.perf_counter()
     seen, _ = envs.reset(seed=settings.seed)
     running = np.zeros(envs.num_envs)  # the returns so far
@@ -331,9 +331,9 @@ def train(envs: gymnasium.vector.VectorEnv, settings: Settings) -> tuple[Agent, 
 
 
 def evaluate(envs: gymnasium.vector.VectorEnv, agent: Agent, episodes: int, seed: int) -> Floats:
-    """Play fresh episodes by the most probable action, and return their returns.
+    """Play fresh episodes with the most probable actions, and return the episodes' returns.
 
-    Each environment plays equally many, so that long and short episodes count alike.
+    Each environment plays the same number, so that long and short episodes have equal weight.
     """
     each = -(-episodes // envs.num_envs)
     seen, _ = envs.reset(seed=seed)

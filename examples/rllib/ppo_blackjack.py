@@ -2,7 +2,7 @@
 
     python ppo_blackjack.py [ADDRESS] [--iterations N]
 
-Without an address it starts a server of its own.
+Without an address, the program starts a server.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python examples/sb3/ppo_cartpole.py [ADDRESS] [--steps N]
 
-Without an address it starts a server of its own. The settings are those of RL Baselines3 Zoo for
+Without an address, the program starts a server. The settings are those of RL Baselines3 Zoo for
 this environment.
 """
 

@@ -27,7 +27,7 @@ def train(config: object, address: str) -> None:
 
 @hydra.main(config_path=config_dir, config_name="ppo_base_config", version_base=None)  # type: ignore[untyped-decorator]
 def main(config: object) -> None:
-    """Start the training on Ray by the configuration."""
+    """Start the training on Ray with the configuration."""
     validate_cfg(config)
     initialize_ray(config)
     ray.get(train.remote(config, ADDRESS))

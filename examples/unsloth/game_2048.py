@@ -1,4 +1,4 @@
-"""GRPO by Unsloth: a model learns to write strategies for 2048, which play on our server.
+"""GRPO with Unsloth: a model learns to write strategies for 2048, which play on our server.
 
     python game_2048.py unsloth/gpt-oss-20b
 

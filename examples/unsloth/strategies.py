@@ -27,8 +27,8 @@ def strategy(board, possible):
 and "left" that move something. It returns one of `possible`. Import nothing."""
 
 WRONG = -1.0
-"""The reward of a reply that is no function, or whose function fails, makes an impossible move, or
-takes too long. Every game is worth more."""
+"""The reward of a reply that is not a function, or whose function fails, makes an illegal move, or
+takes too long. Every other game has a higher reward."""
 
 
 def find_function(reply: str) -> str:
@@ -43,13 +43,14 @@ def call_strategy(strategy: Any, board: list[list[int]], possible: list[str]) ->
 
 
 class Strategies:
-    """A reward function that plays strategies on a server of Unsloth's.
+    """A reward function that plays strategies on a server that Unsloth starts.
 
     Args:
         unsloth: The package, or an object with its functions.
         moves: Maximum number of moves in a game.
         limit_s: Seconds that a strategy may take for all moves of a game.
-        seed: The seed of the first step's games. All strategies of a step play the same game.
+        seed: The seed before the first step. Each step adds 1, and all of its strategies play that
+            game.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class Strategies:
         """Compute the rewards of replies, with the signature of TRL's GRPOTrainer.
 
         Returns:
-            The reward of each reply's strategy, or None if the environment failed. TRL leaves
-            None out.
+            The reward of each reply's strategy, or None if the environment failed. TRL ignores
+            None.
         """
         self._seed += 1
         return [self.worth(one[0]["content"]) for one in completions]

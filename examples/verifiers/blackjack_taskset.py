@@ -9,6 +9,6 @@ __all__ = ["Blackjack", "OpenEnvEnv"]
 
 
 class Blackjack(OpenEnvTaskset):
-    """Hands of blackjack by seed, or with `--env.taskset.split train` the environment's tasks."""
+    """Hands of blackjack by seed, or the environment's tasks with `--env.taskset.split train`."""
 
     environment = "blackjack"

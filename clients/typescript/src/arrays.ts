@@ -22,7 +22,7 @@ type Maker = {
   readonly BYTES_PER_ELEMENT: number;
 };
 
-/** By the dtype without its byte order. Booleans are bytes of 0 or 1. */
+/** The typed array of each dtype without byte order. Booleans are bytes of 0 or 1. */
 const MAKERS: Readonly<Record<string, Maker>> = {
   b1: Uint8Array,
   u1: Uint8Array,
@@ -53,7 +53,7 @@ const DTYPES = new Map<unknown, string>([
 
 const IS_LITTLE = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
 
-/** Return the dtype of a typed array as NumPy writes it; undefined if there is none. */
+/** Return the dtype of a typed array in NumPy's notation; undefined if there is none. */
 export function dtypeOf(array: ArrayBufferView): string | undefined {
   return DTYPES.get(array.constructor);
 }
@@ -67,7 +67,7 @@ export function dtypeOf(array: ArrayBufferView): string | undefined {
  * ```
  */
 export class NDArray {
-  /** The dtype as NumPy writes it: `<f4`, `|u1`. */
+  /** The dtype in NumPy's notation: `<f4`, `|u1`. */
   readonly dtype: string;
   /** The length of each axis. */
   readonly shape: readonly number[];

@@ -31,9 +31,9 @@ export interface StepResult<Observation = Fields> {
   readonly observation: Observation;
   /** The reward of the step; null if there is none. */
   readonly reward: number | boolean | null;
-  /** The episode is over. */
+  /** True if the episode is over. */
   readonly done: boolean;
-  /** A limit outside the task ended the episode. */
+  /** True if a limit outside the task ended the episode. */
   readonly truncated: boolean;
   /** Annotations of the environment. */
   readonly metadata: Fields;
@@ -41,7 +41,7 @@ export interface StepResult<Observation = Fields> {
   readonly info: Fields | undefined;
   /** Details of the reward, such as its components. */
   readonly rewardInfo: Fields | undefined;
-  /** Names of the arguments that the environment did not take. */
+  /** Names of the arguments that the environment ignored. */
   readonly ignoredArguments: readonly string[];
 }
 
@@ -60,8 +60,8 @@ export type Rendering =
 /** Options of a request. */
 export interface CallOptions {
   /**
-   * Aborts the call. The server is not told, since the protocol has no message for that. Make the
-   * same call again to get its answer; in version 0 the session needs a `reset`.
+   * Aborts the call. The server keeps running it, since the protocol has no message to cancel a
+   * call. Make the same call again to get its answer; in version 0 the session needs a `reset`.
    */
   readonly signal?: AbortSignal;
 }
@@ -70,17 +70,17 @@ export interface CallOptions {
 export interface StepOptions extends CallOptions {
   /** Deadline in seconds. The server enforces it in version 1, this client in version 0. */
   readonly timeoutS?: number;
-  /** Further arguments of the environment's `step`; version 0 carries none. */
+  /** Further arguments of the environment's `step`; version 0 does not send them. */
   readonly arguments?: Fields;
 }
 
-const DEADLINE_SLACK_S = 0.25; // the server is given so much longer to say that it is over
-const QUEUE_HEARTBEAT_S = 5; // a server that has a queue says so often where one stands in it
+const DEADLINE_SLACK_S = 0.25; // extra seconds for the server to report the deadline
+const QUEUE_HEARTBEAT_S = 5; // the period of a server's messages about the queue
 const CLOSE_LIMIT_S = 5;
 const RESET_HINT = "call reset() to begin a new episode";
 const ASK_AGAIN_HINT = "ask again with the same action to have its answer, or call reset()";
 
-/** Requests that begin an episode, and requests that change nothing. */
+/** Requests that begin an episode (`BEGINNINGS`), or change nothing (`READINGS`). */
 const BEGINNINGS: ReadonlySet<string> = new Set(["reset", "restore"]);
 const READINGS: ReadonlySet<string> = new Set(["state", "snapshot", "render"]);
 
@@ -89,9 +89,9 @@ interface SentRequest {
   readonly request: SessionRequest;
   readonly call: PendingCall;
   readonly session: Session;
-  /** Why there was no episode before the request; undefined if there was one. */
+  /** The reason why there was no episode before the request; undefined if there was one. */
   readonly before: string | undefined;
-  /** The request as written when its caller gave up: the caller may reuse the objects in it. */
+  /** The request as written when its caller gave up, since the caller may reuse its objects. */
   frame: Frame | undefined;
 }
 
@@ -104,12 +104,13 @@ interface Answered {
 /**
  * A session of an environment on a server.
  *
- * Calls may be made before earlier calls have been answered; they are served in order. If the episode
- * is lost, calls throw {@link SessionLost} until `reset`, which opens another session if necessary.
+ * Calls may be made before earlier calls have been answered; the server runs them in order. If the
+ * episode is lost, calls throw {@link SessionLost} until `reset`, which opens another session if
+ * necessary.
  *
- * A call that timed out or was aborted is carried out all the same, once. In version 1, the same call
- * with the same arguments waits for that answer instead of being sent; any other step throws
- * {@link SessionLost} until the answer was had, or `reset` has begun another episode.
+ * The server still runs a call that timed out or was aborted, exactly once. In version 1, the same
+ * call with the same arguments waits for that answer instead of being sent; any other step throws
+ * {@link SessionLost} until the answer is received, or `reset` has begun another episode.
  *
  * @example
  * ```ts
@@ -131,10 +132,10 @@ export class EnvClient<
   #session: Promise<Session> | undefined;
   #current: Session | undefined;
   #lost: string | undefined;
-  /** The requests of version 1, in order, whose answers no caller has; those in `READINGS` excepted. */
+  /** Unanswered version 1 requests, in order, without those in `READINGS`. */
   #sent: SentRequest[] = [];
   #closes = 0;
-  /** Called when the place in the server's queue has changed. */
+  /** Functions to call when the place in the server's queue changes. */
   readonly #waiting = new Set<() => void>();
 
   /**
@@ -151,7 +152,7 @@ export class EnvClient<
    * Connect to a server and open a session.
    *
    * @param url - The address of the server, such as `http://localhost:8000`.
-   * @throws ConnectError - No server answers there, or it refuses this client.
+   * @throws ConnectError - No server answers at the address, or it refuses this client.
    */
   static async connect<Action extends object = Fields, Observation = Fields, State = Fields>(
     url: string,
@@ -195,7 +196,7 @@ export class EnvClient<
     try {
       answered = await this.#exchange(request, options);
     } catch (error) {
-      // The connection may have broken while it was idle. A reset loses nothing by that.
+      // The connection may have broken while it was idle, so a reset is tried once more.
       if (!(error instanceof SessionLost) || closes !== this.#closes) throw error;
       answered = await this.#exchange(request, options);
     }
@@ -207,9 +208,9 @@ export class EnvClient<
    *
    * @throws StepTimeout - The step took longer than `timeoutS`. If it is still running, `late()` and
    * the same step again wait for its answer; before that, or a `reset`, no other step is possible.
-   * @throws ValidationFailed - The action does not fit; the environment has not seen it.
-   * @throws ExecutionFailed - The environment raised.
-   * @throws SessionLost - The episode is gone, or its state unknown.
+   * @throws ValidationFailed - The action does not fit its model; the environment has not seen it.
+   * @throws ExecutionFailed - The environment raised an exception.
+   * @throws SessionLost - The episode is lost, or its state is unknown.
    */
   async step(action: Action, options: StepOptions = {}): Promise<StepResult<Observation>> {
     const { timeoutS, arguments: given = {} } = options;
@@ -229,7 +230,7 @@ export class EnvClient<
   /**
    * Render the episode for people: as text, SVG, pixels or the bytes of an image.
    *
-   * @throws NotSupported - The server is too old.
+   * @throws NotSupported - The server is too old, or speaks version 0.
    */
   async render(options: CallOptions = {}): Promise<Rendering> {
     const { data } = (await this.#exchange({ type: "render" }, options)).reply;
@@ -244,7 +245,7 @@ export class EnvClient<
     return bytesIn(reply.data["snapshot"]);
   }
 
-  /** Continue from a snapshot, and return the state. */
+  /** Continue an episode from a snapshot, and return the state. */
   async restore(snapshot: Uint8Array, options: CallOptions = {}): Promise<State> {
     const { reply } = await this.#exchange({ type: "restore", data: { snapshot } }, options);
     return reply.data as State;
@@ -267,7 +268,7 @@ export class EnvClient<
     return valueOf(await this.#rpc("tools/call", { name, arguments: args }, options, name), name);
   }
 
-  /** End the session, and with the last session the connection. Idempotent. */
+  /** End the session; the last session closes the connection. Idempotent. */
   async close(): Promise<void> {
     this.#closes += 1;
     const session = this.#session;
@@ -279,7 +280,7 @@ export class EnvClient<
     try {
       await within(CLOSE_LIMIT_S, (await session).close());
     } catch {
-      // it is over, or was never there
+      // the session is over, or was never opened
     } finally {
       this.#group.closeIfEmpty();
     }
@@ -291,7 +292,7 @@ export class EnvClient<
 
   // ---------------------------------------------------------------- one request
 
-  /** Send a request, and wait for the answer. Until it is sent, its caller can leave at once. */
+  /** Send a request, and wait for the answer. Before it is sent, an abort takes effect at once. */
   #exchange(
     request: SessionRequest,
     { signal }: CallOptions,
@@ -308,7 +309,7 @@ export class EnvClient<
     });
   }
 
-  /** All calls await the same promise before they are sent, and so are sent in order. */
+  /** Send and settle a request. Calls keep their order, since all await the same promise first. */
   async #answered(
     request: SessionRequest,
     noteSent: () => void,
@@ -338,14 +339,14 @@ export class EnvClient<
       frame: undefined,
     };
     if (session.version === 1 && !READINGS.has(request.type)) this.#sent.push(sent);
-    if (BEGINNINGS.has(request.type)) this.#lost = undefined; // what follows it in order may be sent
+    if (BEGINNINGS.has(request.type)) this.#lost = undefined; // later requests may be sent
     return sent;
   }
 
   /**
-   * Find the same request among those whose callers have given up; undefined if there is none.
+   * Find an equal request whose caller has given up; undefined if there is none.
    *
-   * @throws SessionLost - There is none, and the request cannot be sent now.
+   * @throws SessionLost - There is no equal request, and the request cannot be sent now.
    */
   #findSent(request: SessionRequest): SentRequest | undefined {
     const givenUp = this.#sent.length === 0 ? [] : this.#givenUp();
@@ -369,19 +370,19 @@ export class EnvClient<
     return this.#sent.slice(Math.max(from, 0)).filter(({ call }) => call.isGivenUp);
   }
 
-  /** Note that the caller has the answer. */
+  /** Record that the caller has the answer. */
   #noteTaken({ request, call }: SentRequest): void {
     const place = this.#sent.findIndex((sent) => sent.call === call);
     if (place === -1) return; // the session is over, or another episode has begun
     if (BEGINNINGS.has(request.type)) {
-      this.#sent.splice(0, place + 1); // what was asked of the episode before is over
+      this.#sent.splice(0, place + 1); // requests of the previous episode are over
       this.#lost = undefined;
     } else {
       this.#sent.splice(place, 1);
     }
   }
 
-  /** Note that the caller has an error instead of an answer. */
+  /** Record that the caller has an error instead of an answer. */
   #noteFailed({ request, call, before }: SentRequest, error: unknown): void {
     this.#sent = this.#sent.filter((sent) => sent.call !== call);
     if (BEGINNINGS.has(request.type)) {
@@ -430,7 +431,7 @@ export class EnvClient<
           this.#unanswered(sent, undefined);
           reject(signal?.reason);
         });
-      // An answer that comes as its caller leaves is not taken: it stays, for whoever asks again.
+      // An answer that arrives after the caller has left is kept for an equal request.
       const leave = (settle: () => void): void => {
         if (isLeft) return;
         isLeft = true;
@@ -440,7 +441,7 @@ export class EnvClient<
         settle();
       };
       call.onOverdue = (error) => {
-        if (!isAgain) leave(() => reject(this.#unanswered(sent, error))); // or it is known already
+        if (!isAgain) leave(() => reject(this.#unanswered(sent, error))); // else it is known
       };
       const take = (reply: Reply): void => {
         this.#noteTaken(sent);
@@ -460,7 +461,7 @@ export class EnvClient<
     });
   }
 
-  /** Note that no caller waits for the answer any more. */
+  /** Record that the caller no longer waits for the answer. */
   #unanswered<E extends OpenEnvError | undefined>(sent: SentRequest, error: E): E {
     const { request, call, session } = sent;
     call.isGivenUp = true;
@@ -497,7 +498,7 @@ export class EnvClient<
 
   // ---------------------------------------------------------------- the session
 
-  /** Return the session, which is opened if there is none. */
+  /** Return the session; open one if there is none. */
   async #opened(): Promise<Session> {
     this.#session ??= this.#open();
     return this.#session;
@@ -511,7 +512,7 @@ export class EnvClient<
         if (this.#current !== session) return;
         this.#session = this.#current = undefined;
         this.#sent = [];
-        // A server that is full, say, ends no episode: it is asked again by the next call.
+        // A refusal, for example by a full server, ends no episode; the next call tries again.
         const isRefusal = why instanceof ServerError && why.code !== "SESSION_ERROR";
         if (!isRefusal) this.#lost ??= endOf(why);
       },
@@ -524,7 +525,7 @@ export class EnvClient<
       throw error;
     }
     this.#current = session;
-    if (session.over !== undefined) this.#session = undefined; // whoever waits for it is told why
+    if (session.over !== undefined) this.#session = undefined; // the waiting calls get the error
     return session;
   }
 
@@ -549,11 +550,11 @@ function noteFrame(sent: SentRequest): void {
   try {
     sent.frame ??= sent.session.encode?.(sent.request);
   } catch {
-    // It cannot be written, so it is not sent, and nobody can ask for it again.
+    // The request cannot be written, so it was not sent, and cannot be repeated.
   }
 }
 
-/** Return whether a request was sent before with the same content. */
+/** Return whether a request equals one that was sent before. */
 function isSame(
   { request: before, session, frame }: SentRequest,
   request: SessionRequest,
@@ -570,7 +571,7 @@ function endOf(why: OpenEnvError): string {
 
 // ------------------------------------------------------------------ answers
 
-/** Read a result. Version 0 has some of its fields in the metadata, version 1 beside them. */
+/** Read a result. Version 0 has some of its fields in the metadata, version 1 outside of it. */
 function resultOf<Observation>({ type, data }: Reply): StepResult<Observation> {
   if (type !== "observation") throw new ProtocolError(`the server answered with ${type}`);
   const metadata = isObject(data["metadata"]) ? data["metadata"] : {};
@@ -611,7 +612,7 @@ function toolOf(tool: unknown): Tool {
   };
 }
 
-/** Return the plain value of a tool's result, of either form. */
+/** Return the plain value of a tool's result, in either of its two forms. */
 function valueOf(result: unknown, name: string): unknown {
   if (!isObject(result)) return result;
   if ("tool_name" in result && "error" in result) {

@@ -29,7 +29,7 @@ export interface Codec {
   decode(frame: Frame): unknown;
 }
 
-/** `openenv.v1.json`: needs no other package, and people can read it. */
+/** The codec `openenv.v1.json`, which is readable and needs no other package. */
 export const json: Codec = {
   name: "openenv.v1.json",
   encode: (request) => writeJson(request),

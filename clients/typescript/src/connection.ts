@@ -1,5 +1,5 @@
 /**
- * Version 1: a connection of many sessions, which outlives its transport.
+ * Version 1: a connection that carries many sessions and outlives its transport.
  *
  * @module
  */
@@ -23,10 +23,10 @@ import { sleep } from "./timing.ts";
 import { Keepalive } from "./transports/keepalive.ts";
 import type { WebSocketTransport } from "./transports/websocket.ts";
 
-/** Close codes of accidents; any other code means that a side has ended the connection. */
+/** Close codes of failures; with any other code, a side has ended the connection on purpose. */
 const ACCIDENTS: ReadonlySet<number> = new Set([1006, 1011, 1013, 1014]);
 const SILENT = 1006; // the code of a broken socket
-/** An answer of this size is acknowledged at once. */
+/** The client acknowledges an answer of at least this size at once. */
 const LARGE_BYTES = 2 ** 16;
 const HELLO_LIMIT_S = 10;
 const FIRST_PAUSE_S = 0.05;
@@ -43,20 +43,20 @@ interface Hello {
   readonly capabilities: ReadonlySet<string>;
 }
 
-/** A request that is to be sent with the next frame. */
+/** A request that waits for the next frame. */
 interface Unsent {
   readonly request: Request;
-  /** Called if the request is not sent: it cannot be written, or is too large. */
+  /** Called if the request cannot be sent, because it cannot be written or is too large. */
   readonly fail: (error: unknown) => void;
 }
 
-/** A connection cannot be resumed; the text says why. */
+/** The connection cannot be resumed; the message says why. */
 class CannotResume extends Error {}
 
 /** A connection of version 1. */
 export class SessionConnection {
   readonly capabilities: ReadonlySet<string>;
-  /** Why the connection is over; undefined while it is open. */
+  /** The reason why the connection is over; undefined while it is open. */
   over: OpenEnvError | undefined;
   readonly #codec: Codec;
   readonly #reopen: () => Promise<WebSocketTransport>;
@@ -66,7 +66,7 @@ export class SessionConnection {
   #lastSession = -1;
   #unsent: Unsent[] = [];
   #isFlushing = false;
-  /** Frames that the server has not acknowledged, the oldest first; `#acknowledged` come before. */
+  /** The resend buffer: unacknowledged frames, which follow the `#acknowledged` earlier ones. */
   #kept: Frame[] = [];
   #acknowledged = 0;
   #received = 1; // the hello
@@ -74,8 +74,8 @@ export class SessionConnection {
   readonly #keepalive: Keepalive;
   #probes = 0;
   /**
-   * Transports that were given up. Closing one would end all sessions on the server, until the server
-   * knows that the connection continues on another.
+   * Transports that were given up. Closing one would end all sessions on the server, unless the
+   * server knows that the connection continues on another transport.
    */
   #stale: WebSocketTransport[] = [];
 
@@ -147,12 +147,12 @@ export class SessionConnection {
     return this.#codec.encode(request);
   }
 
-  /** Forget a session that is over. */
+  /** Remove a session that is over. */
   forget(session: RemoteSession): void {
     this.#sessions.delete(session.number);
   }
 
-  /** End the connection, and all its sessions. */
+  /** End the connection and all its sessions. */
   close(why: OpenEnvError = new SessionLost("the client was closed")): void {
     this.#flush();
     const transport = this.#transport;
@@ -163,7 +163,7 @@ export class SessionConnection {
   // ---------------------------------------------------------------- sending
 
   #flush(): void {
-    if (this.#transport === undefined || this.over !== undefined) return; // it may be resumed
+    if (this.#transport === undefined || this.over !== undefined) return; // it may still be resumed
     const unsent = this.#unsent;
     this.#unsent = [];
     const limit = this.#hello.maxMessageBytes ?? Infinity;
@@ -175,7 +175,7 @@ export class SessionConnection {
       try {
         const isFirst = parts.length === 0;
         part = this.#codec.encode(isFirst ? { ...request, ack: this.#received } : request);
-        partSize = sizeOf(part) + 8; // of the array around it
+        partSize = sizeOf(part) + 8; // plus the array around it
         if (partSize > limit) throw tooLarge(partSize, limit);
       } catch (error) {
         fail(error);
@@ -257,7 +257,7 @@ export class SessionConnection {
 
   // ---------------------------------------------------------------- silence
 
-  /** Close a session that was never opened, which any server answers at once. */
+  /** Close a session that was never opened, because any server answers that at once. */
   #probe(): void {
     if (this.#probes === 0) this.#probes = ++this.#lastSession;
     this.send({ type: "close", session: this.#probes, id: 1 }, () => {});
@@ -383,7 +383,7 @@ export class RemoteSession implements Session {
     return this.#connection.capabilities;
   }
 
-  /** True if an answer is still to come, even if its caller has given up. */
+  /** True if an answer is outstanding, even if its caller has given up. */
   get isAwaiting(): boolean {
     return this.#calls.size > 0 || (this.#closing !== undefined && this.over === undefined);
   }
@@ -441,20 +441,20 @@ export class RemoteSession implements Session {
     const error = errorOf(data);
     const call = this.#calls.get(id ?? 0);
     if (error instanceof StepTimeout && error.isRunning) {
-      call?.onOverdue(error); // its own answer follows
+      call?.onOverdue(error); // the step's own answer follows
       return;
     }
     call?.reject(error);
     this.#calls.delete(id ?? 0);
     if (id === 0) {
-      this.end(error); // it could not be opened
+      this.end(error); // the session could not be opened
     } else if (closes(data) && this.#closing === undefined) {
       this.#connection.send({ type: "close", session: this.number, id: ++this.#lastId }, () => {});
       this.end(error);
     }
   }
 
-  /** Note that the session is over. */
+  /** End the session, and reject its pending calls. */
   end(why: OpenEnvError): void {
     if (this.over !== undefined) return;
     this.over = why;
@@ -498,7 +498,7 @@ function countIn(answer: Answer): number {
 }
 
 function sizeOf(frame: Frame): number {
-  // Of text three bytes a character at most; exact only where it may matter.
+  // A character takes at most three bytes; only the size of long texts is exact.
   if (typeof frame !== "string") return frame.length;
   return frame.length < 2 ** 12 ? frame.length : new TextEncoder().encode(frame).length;
 }

@@ -2,15 +2,15 @@
  * All errors of the client. Their names are those of the Python client.
  *
  *     OpenEnvError
- *      +-- ConnectError            no connection could be made
- *      |    +-- AuthenticationError   the server wants a key, or another one
- *      |    +-- PermissionRefused     the server does not let this key, or page, in
- *      +-- SessionLost             the episode is gone, or its state unknown
+ *      +-- ConnectError            the client could not connect
+ *      |    +-- AuthenticationError   the key is missing or unknown
+ *      |    +-- PermissionRefused     the server denies access to this key or page
+ *      +-- SessionLost             the episode is lost, or its state is unknown
  *      +-- ResponseTimeout         no answer in time
- *      |    +-- StepTimeout        the step's deadline is over
+ *      |    +-- StepTimeout        the step's deadline has passed
  *      +-- ProtocolError           the peer broke the protocol
- *      +-- NotSupported            it cannot do that
- *      +-- ServerError             the server's answer, by its code
+ *      +-- NotSupported            the server or the protocol lacks a feature
+ *      +-- ServerError             the server answered with an error code
  *           +-- MalformedRequest      INVALID_JSON, UNKNOWN_TYPE
  *           +-- ValidationFailed      VALIDATION_ERROR
  *           +-- ExecutionFailed       EXECUTION_ERROR
@@ -28,7 +28,7 @@
 
 import type { StepResult } from "./client.ts";
 
-/** The `data` of an error message: `message`, `code`, and what belongs to the code. */
+/** The `data` of an error message: `message`, `code`, and fields that depend on the code. */
 export type ErrorData = Readonly<Record<string, unknown>>;
 
 /** A validation error of a field of a request. */
@@ -48,28 +48,28 @@ export class OpenEnvError extends Error {
   }
 }
 
-/** No connection to the server could be made. */
+/** The client could not connect to the server. */
 export class ConnectError extends OpenEnvError {}
 
-/** The server requires a key, and got none or an unknown key. */
+/** The server requires a key, and the client's key is missing or unknown. */
 export class AuthenticationError extends ConnectError {}
 
-/** The server knows the client, and denies access. */
+/** The server denies access to this key or web page. */
 export class PermissionRefused extends ConnectError {}
 
-/** The session, and with it the episode, is gone or in an unknown state; `reset` begins another. */
+/** The session and its episode are lost or in an unknown state; `reset` begins another episode. */
 export class SessionLost extends OpenEnvError {}
 
 /** The server did not answer in time. */
 export class ResponseTimeout extends OpenEnvError {}
 
-/** A step took longer than the `timeoutS` that it was given. */
+/** A step took longer than its `timeoutS`. */
 export class StepTimeout extends ResponseTimeout {
   /** The deadline of the step, in seconds. */
   readonly timeoutS: number;
-  /** The step is still running. Until it ends, other requests fail with `SessionBusy`. */
+  /** True if the step is still running. Until it ends, other requests fail with `SessionBusy`. */
   readonly isRunning: boolean;
-  /** Waits for the answer, if the step is still running. */
+  /** Waits for the answer; present if the step may still be running. */
   late?: () => Promise<StepResult<unknown>>;
 
   constructor(message: string, timeoutS: number, isRunning: boolean) {
@@ -103,7 +103,7 @@ export class ServerError extends OpenEnvError {
     return errorsIn(this.data);
   }
 
-  /** The id of the entry in the server's log, if the error's text was not sent. */
+  /** The id of the entry in the server's log, if the server withholds the error's text. */
   get incident(): string | undefined {
     const incident = this.data["incident"];
     return typeof incident === "string" ? incident : undefined;
@@ -143,9 +143,9 @@ export class ToolFailed extends ExecutionFailed {
 /** The server has no free slot. */
 export class CapacityError extends ServerError {}
 
-/** The key exceeds a rate limit. Nothing was carried out; the session goes on. */
+/** The key exceeds a rate limit. The server has done nothing, and the session continues. */
 export class RateLimited extends ServerError {
-  /** Seconds after which to try again. */
+  /** Seconds to wait before the next attempt. */
   get retryAfterS(): number {
     const seconds = this.data["retry_after_s"];
     return typeof seconds === "number" ? seconds : 1;
@@ -155,7 +155,7 @@ export class RateLimited extends ServerError {
 /** The server could not construct the environment. */
 export class FactoryFailed extends ServerError {}
 
-/** The session is not there, or could not be served. */
+/** The session does not exist, or the server could not serve it. */
 export class SessionFailed extends ServerError {}
 
 /** An overdue step is still running. */

@@ -6,11 +6,11 @@
 
 import { NDArray, dtypeOf } from "./arrays.ts";
 
-/** Options for values that JSON has no form for. */
+/** Options for values that JSON cannot represent. */
 export interface JsonOptions {
-  /** Write NaN and infinity as servers of version 0 read them; by default as null. */
+  /** Write NaN and infinity in the form that version 0 servers read; by default as null. */
   readonly keepNaN?: boolean;
-  /** Write arrays as nested lists; by default as objects of dtype, shape and data. */
+  /** Write arrays as nested lists; by default as objects with dtype, shape and data. */
   readonly asLists?: boolean;
 }
 
@@ -106,7 +106,7 @@ function isArrayObject(value: unknown): value is ArrayObject {
   );
 }
 
-const PIECE = 0x8000; // characters that `String.fromCharCode` is given at once
+const PIECE = 0x8000; // characters per call of `String.fromCharCode`
 
 /** Encode bytes as base64 (RFC 4648, section 4). */
 export function toBase64(bytes: Uint8Array): string {

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** The content of a request, without what a connection adds to it. */
+/** The content of a request, without the fields that a connection adds. */
 export interface SessionRequest {
   readonly type: string;
   readonly data?: Readonly<Record<string, unknown>>;
@@ -12,7 +12,7 @@ export interface SessionRequest {
   readonly arguments?: Readonly<Record<string, unknown>>;
 }
 
-/** A request of version 1. Keys that are left out have their defaults. */
+/** A request of version 1. Omitted keys have their defaults. */
 export interface Request extends SessionRequest {
   readonly session?: number;
   readonly id?: number;

@@ -20,7 +20,7 @@ import { ProtocolError } from "./errors.ts";
 
 const ARRAY = 1;
 const BIG_INTEGER = 2;
-const ARRAY_32 = 0xdd; // the head of an array whose length takes four bytes
+const ARRAY_32 = 0xdd; // the head of an array with a four-byte length
 
 const extensionCodec = new ExtensionCodec();
 extensionCodec.register({ type: ARRAY, encode: () => null, decode: unpackArray });
@@ -38,7 +38,7 @@ const encoder = new Encoder({
 });
 const decoder = new Decoder({ extensionCodec, useBigInt64: true });
 
-/** `openenv.v1.msgpack`. */
+/** The codec `openenv.v1.msgpack`. */
 export const msgpack: Codec = {
   name: "openenv.v1.msgpack",
   encode: (request) => encoder.encode(toWire(request)) as Uint8Array<ArrayBuffer>,
@@ -63,10 +63,10 @@ export const msgpack: Codec = {
 const MAX_32 = 2 ** 32;
 const MIN_32 = -(2 ** 31);
 
-/** Convert a value to what the encoder writes correctly. */
+/** Convert a value to a form that the encoder writes correctly. */
 function toWire(value: unknown): unknown {
   if (typeof value === "number") {
-    // The encoder writes a number beyond 32 bits as floating point, a bigint as an integer.
+    // The encoder writes a number beyond 32 bits as floating point, but a bigint as an integer.
     const isWide = Number.isSafeInteger(value) && (value >= MAX_32 || value < MIN_32);
     return isWide ? BigInt(value) : value;
   }

@@ -8,19 +8,19 @@ import type { Frame } from "./codec.ts";
 import type { OpenEnvError, StepTimeout } from "./errors.ts";
 import type { Queued, Reply, SessionRequest } from "./messages.ts";
 
-/** A request that is under way. It is settled once, by the answer, however late that comes. */
+/** A pending request. The answer settles it once, even if the answer comes late. */
 export class PendingCall {
   readonly reply: Promise<Reply>;
-  /** The caller has stopped waiting. */
+  /** True if the caller has stopped waiting. */
   isGivenUp = false;
-  /** Called when the step is overdue, and goes on. */
+  /** Called when the step is overdue and still running. */
   onOverdue: (error: StepTimeout) => void = () => {};
   readonly resolve: (reply: Reply) => void;
   readonly reject: (error: unknown) => void;
 
   constructor() {
     const { promise, resolve, reject } = Promise.withResolvers<Reply>();
-    promise.catch(() => {}); // its caller may have given up
+    promise.catch(() => {}); // the caller may have given up
     this.reply = promise;
     this.resolve = resolve;
     this.reject = reject;
@@ -30,7 +30,7 @@ export class PendingCall {
 /** The receiver of a session's events. */
 export interface SessionListener {
   onQueued(queued: Queued): void;
-  /** The session is over, other than by `close`. */
+  /** Called when the session is over, except by `close`. */
   onOver(why: OpenEnvError): void;
 }
 
@@ -38,15 +38,15 @@ export interface SessionListener {
 export interface Session {
   readonly version: 0 | 1;
   readonly capabilities: ReadonlySet<string>;
-  /** Why the session is over; undefined while it is not. */
+  /** The reason why the session is over; undefined while it is open. */
   readonly over: OpenEnvError | undefined;
   /** Send a request; requests are served in order. */
   send(request: SessionRequest): PendingCall;
   /**
-   * Write a request without the parts that differ from call to call. Absent in version 0, which cannot
-   * ask again.
+   * Write a request without the parts that differ from call to call. Absent in version 0, which
+   * cannot repeat a request.
    */
   encode?(request: SessionRequest): Frame;
-  /** Close the session; settles when the server has. */
+  /** Close the session; settles when the server has closed it. */
   close(): Promise<void>;
 }

@@ -19,21 +19,21 @@ export interface ConnectOptions {
   /** The API key, if the server requires one. */
   readonly apiKey?: string;
   /**
-   * The codecs of version 1 to offer, the preferred one first; by default `json`. Version 0 is used
-   * if the list is empty, or if the server knows none of them.
+   * The codecs of version 1 to offer, the preferred one first; by default `json`. The client uses
+   * version 0 if the list is empty or the server knows none of the codecs.
    */
   readonly codecs?: readonly Codec[];
   /** Seconds to wait for a connection; 10 by default. */
   readonly connectTimeoutS?: number;
-  /** Seconds to wait for an answer; 60 by default. Infinity is no limit. */
+  /** Seconds to wait for an answer; 60 by default, Infinity for no limit. */
   readonly messageTimeoutS?: number;
   /**
    * Seconds of silence, while an answer is awaited, after which the connection counts as broken; 45
-   * by default, Infinity is no limit. Version 1 resumes on another connection, and each request is
-   * carried out once; in version 0 the session is lost, unless the server still answers `/health`.
+   * by default, Infinity for no limit. Version 1 resumes on another connection, and the server runs
+   * each request once. In version 0 the session is lost, unless the server still answers `/health`.
    */
   readonly silenceTimeoutS?: number;
-  /** Seconds to wait for a slot of a server that is full; 150 by default, 0 does not wait. */
+  /** Seconds to wait for a slot of a full server; 150 by default, 0 does not wait. */
   readonly queueTimeoutS?: number;
   /** The largest accepted answer in bytes; by default there is no limit. */
   readonly maxMessageBytes?: number;
@@ -42,8 +42,8 @@ export interface ConnectOptions {
 }
 
 /**
- * The sessions with a server. In version 1 they share a connection, in version 0 each has its own. It
- * is opened when a session needs it, and closed with the last one.
+ * The sessions with a server. In version 1 they share a connection; in version 0 each has its own.
+ * A connection opens when a session needs it, and closes with its last session.
  */
 export class SessionGroup {
   readonly options: ConnectOptions & { readonly messageTimeoutS: number };
@@ -59,17 +59,17 @@ export class SessionGroup {
     this.#codecs = codecs;
   }
 
-  /** Note that a client may open a session. */
+  /** Register a client that may open a session. */
   enter(client: object): void {
     this.#clients.add(client);
   }
 
-  /** Note that a client opens no further session. */
+  /** Unregister a client, which opens no further session. */
   leave(client: object): void {
     this.#clients.delete(client);
   }
 
-  /** Close the connection, unless a client is left. */
+  /** Close the connection if no client is registered. */
   closeIfEmpty(): void {
     if (this.#clients.size > 0) return;
     const connection = this.#connection;
@@ -100,7 +100,7 @@ export class SessionGroup {
     return this.open(listener);
   }
 
-  /** Connect; in version 0 the socket carries one session, which `takeVersion0` is given. */
+  /** Connect. In version 0 the socket carries one session, which is passed to `takeVersion0`. */
   async #connect(
     listener: SessionListener,
     takeVersion0: (made: Version0Session) => void,

@@ -4,12 +4,12 @@
  * @module
  */
 
-/** Wait for so many seconds. */
+/** Wait for the given number of seconds. */
 export function sleep(seconds: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 }
 
-/** Wait for a promise, but no longer than so many seconds. */
+/** Wait for a promise, but no longer than the given number of seconds. */
 export async function within(seconds: number, promise: Promise<void>): Promise<void> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const over = new Promise<void>((resolve) => {

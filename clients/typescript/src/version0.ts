@@ -28,8 +28,8 @@ export class Version0Session implements Session {
   #isClosing = false;
 
   /**
-   * @param isThere - Asks by other means whether the server answers, since version 0 answers requests
-   * in order.
+   * @param isThere - Asks by HTTP whether the server answers, because a request on this connection
+   * would wait for the earlier ones.
    * @param silenceS - Seconds of silence, while an answer is awaited, until the session is lost.
    */
   constructor(
@@ -92,8 +92,8 @@ export class Version0Session implements Session {
   }
 
   /**
-   * The caller has given up a request, and waits for the answer to a later `reset`. Then nothing is
-   * lost if the connection ends, which may be broken although the server is there.
+   * True if the caller has given up a request and waits for the answer to a later `reset`. Then
+   * ending the connection loses nothing, and the connection may be broken although the server runs.
    */
   get #isForsaken(): boolean {
     const isReset = (one: { type: string; call: PendingCall }): boolean =>

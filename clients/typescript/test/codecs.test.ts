@@ -6,7 +6,7 @@ import { readJson, writeJson } from "../src/json.ts";
 import type { Request } from "../src/messages.ts";
 import { msgpack } from "../src/msgpack.ts";
 
-/** Bytes, as docs/protocol/ writes them. */
+/** Bytes in the notation of docs/protocol/. */
 function bytes(hexadecimal: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(Buffer.from(hexadecimal.replaceAll(/\s/g, ""), "hex"));
 }

@@ -1,6 +1,6 @@
 /**
- * Plays what another program asks for, so that this client passes the tests of that one: calls come
- * as lines of JSON, and what they came to goes out likewise.
+ * A program that runs the calls of another program, so that the tests of the Python client also
+ * test this client. Calls arrive as lines of JSON, and results are written as lines of JSON.
  *
  *     > {"call": 1, "op": "connect", "url": "http://...", "codec": "msgpack", "options": {}}
  *     < {"call": 1, "value": {"client": 1, "version": 1}}
@@ -26,7 +26,7 @@ interface Asked {
   readonly args: unknown[];
 }
 
-/** Told of each frame of version 1, before it is read. */
+/** Called with each frame of version 1, before it is read. */
 let onFrame = (): void => {};
 
 function watched(codec: Codec): Codec {
@@ -99,7 +99,7 @@ async function play(asked: Asked, signal: AbortSignal): Promise<unknown> {
   return methods[asked.op]?.(...args);
 }
 
-/** Abort a step in the turn in which its answer is read, and make it again if it was aborted. */
+/** Abort a step in the turn in which its answer is read, and repeat it if it was aborted. */
 async function stepAbortedAsItComes(
   client: EnvClient,
   action: Fields,

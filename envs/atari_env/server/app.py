@@ -13,7 +13,7 @@ from .snapshots import KEY_VARIABLE
 
 limit = os.environ.get("MAX_CONCURRENT_ENVS")
 
-# Worker processes inherit it, so that what one of them has stored another believes.
+# Worker processes inherit the key, so that each accepts snapshots that another one has stored.
 os.environ.setdefault(KEY_VARIABLE, secrets.token_hex())
 
 app = create_app(

@@ -84,7 +84,7 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
 
     SUPPORTS_CONCURRENT_SESSIONS: ClassVar[bool] = True
     SUPPORTS_ANY_THREAD: ClassVar[bool] = True
-    # The range is the game's: `reset` declares it.
+    # The range depends on the game; `reset` declares it.
     REWARD = RewardSpec("per_step", components=("points",))
 
     def __init__(
@@ -136,9 +136,9 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
             episode_id: Becomes `state.episode_id`; None generates one.
             task: A task of `list_tasks`, or its id. It sets all of the following options except
                 `obs_type`.
-            game_name: The game of this episode; None takes the environment's own. With another
+            game_name: The game of this episode; None uses the environment's own. With another
                 game, the environment's own mode and difficulty do not apply.
-            obs_type: The class's option for this episode; None takes the environment's own.
+            obs_type: The class's option for this episode; None uses the environment's own.
             full_action_space: Like `obs_type`.
             mode: Like `obs_type`.
             difficulty: Like `obs_type`.
@@ -167,7 +167,7 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
             self._combine_choices(chosen) if task is None else self._setting_for_task(task, chosen)
         )
         self._switch_console(self._find_console(setting))
-        self.REWARD = RewardSpec(  # type: ignore[misc]  # of this game's points
+        self.REWARD = RewardSpec(  # type: ignore[misc]  # the range of this game's points
             "per_step", points_range(setting.game_name), ("points",)
         )
         self._episode = Episode(self._console, setting, generator_seed(seed))
@@ -233,7 +233,7 @@ class AtariEnvironment(Environment[AtariAction, AtariObservation, AtariState]):
             Refused: `snapshot` did not write these bytes. The running episode continues.
         """
         stored = snapshots.read(data)
-        # A running episode keeps its console, because it continues if this fails.
+        # The running episode keeps its console, because it continues if the restore fails.
         find = _take_console if self._episode is not None else self._find_console
         console = find(stored.setting)
         try:

@@ -2,8 +2,8 @@
 
 The states that ALE's emulator saves leave out registers of the graphics chip, and in some games
 rewards. In a few games (Q*bert, Tetris, Yars' Revenge) a restored state occasionally continues
-differently. So an episode is its seed and its actions. A state is only a short cut, and is used
-only if the replay that follows it has the same result.
+differently. So an episode is defined by its seed and its actions. A saved state only shortens a
+replay, and is used only if the rest of the replay has the expected result.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .games import Console
 
 __all__ = ["Checkpoint", "Episode", "generator_seed"]
 
-# Saving a state takes a tenth of a millisecond, once in this many steps. At least this many steps
-# are replayed after a checkpoint, because the parts that it lacks may show only after some frames.
-# So restoring an episode replays at most twice as many.
+# Saving a state takes 0.1 ms, once in this many steps. At least this many steps are replayed after
+# a checkpoint, because the parts that a state lacks may show only after some frames. So restoring
+# an episode replays at most twice this many steps.
 STEPS_A_CHECKPOINT = 16
 
 _DRAWS_A_BLOCK = 512

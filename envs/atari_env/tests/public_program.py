@@ -1,6 +1,6 @@
-"""Plays Atari by the public client, written as its users write it, and prints what it saw.
+"""A program that plays Atari with the public client, as users write it, and prints the results.
 
-``python public_program.py URL`` is run by the Python of the public package.
+Run it as ``python public_program.py URL`` with a Python that has the public package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of the Atari environment against ALE itself and Gymnasium's environment of it."""
+"""Tests of the Atari environment against ALE itself and Gymnasium's Atari environment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from openenv.testing import check_environment
 
 RGB, GREY = (210, 160, 3), (210, 160)
 
-# Games in which a state of ALE that is put back does not always continue as it would have.
+# Games in which a restored state of ALE may continue differently from the original.
 INEXACT = ["qbert", "tetris", "tic_tac_toe_3d", "yars_revenge", "miniature_golf", "video_chess"]
 
 
@@ -364,7 +364,7 @@ def test_without_a_limit_nothing_is_truncated() -> None:
     assert not move(env, 0).truncated
 
 
-# ------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------ refusals
 
 
 def test_what_needs_a_game_is_refused_before_reset() -> None:
@@ -456,7 +456,7 @@ def test_a_wrong_variable_keeps_the_environment_from_being_made(
         AtariEnvironment()
 
 
-# ------------------------------------------------------------------ choices
+# ------------------------------------------------------------------ options
 
 
 def test_the_defaults_are_those_of_existing_programs() -> None:
@@ -688,7 +688,7 @@ def hostile_state(state: str) -> bytes:
     """Return a state of the emulator that ALE accepts and that ends the process."""
     data = bytearray(base64.urlsafe_b64decode(state))
     at = data.index(b"M6532") + len(b"M6532")
-    assert data[at : at + 4] == (128).to_bytes(4, "little")  # bytes of memory that follow
+    assert data[at : at + 4] == (128).to_bytes(4, "little")  # the number of bytes that follow
     data[at : at + 4] = (2**30).to_bytes(4, "little")
     return bytes(data)
 
@@ -768,7 +768,7 @@ def test_servers_with_one_key_believe_each_others_checkpoints() -> None:
     assert run(read, "another", stored).strip() == b"False"
 
 
-# ------------------------------------------------------------------ many at once
+# ------------------------------------------------------------------ concurrency
 
 
 def test_a_vector_of_games_is_what_each_is_alone() -> None:

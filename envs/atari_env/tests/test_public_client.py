@@ -1,4 +1,4 @@
-"""A program of the public package's users drives our server, unchanged."""
+"""Tests of our server with an unchanged program that is written for the public package."""
 
 from __future__ import annotations
 

@@ -83,8 +83,8 @@ class BlackjackEnvironment(Environment[BlackjackAction, BlackjackObservation, Bl
             seed: Determines the cards; any integer. None deals a fresh random hand.
             episode_id: Becomes `state.episode_id`; None generates one.
             task: A task or its id. It fixes the visible cards at the start.
-            natural: The class's `natural` for this hand; None takes the environment's own.
-            sab: The class's `sab` for this hand; None takes the environment's own.
+            natural: The class's `natural` for this hand; None uses the environment's own.
+            sab: The class's `sab` for this hand; None uses the environment's own.
 
         Raises:
             Refused: The task is unknown, or an argument has the wrong type. The running hand

@@ -101,11 +101,11 @@ def test_the_client_side_imports_no_server() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-# ------------------------------------------------------------------ against Gymnasium
+# ------------------------------------------------------------------ comparison with Gymnasium
 
 
 class Shoe:
-    """Hands Gymnasium the cards of ours, in the order in which it draws them."""
+    """A source of cards that deals our hand to Gymnasium, in Gymnasium's order."""
 
     def __init__(self, cards: list[Rank]) -> None:
         self._cards = iter(cards)
@@ -146,7 +146,7 @@ def test_the_defaults_are_those_of_blackjack_v1() -> None:
 
 
 def test_the_cards_fall_as_often_as_in_gymnasium() -> None:
-    """Each rank once in 13, so that a ten comes four times as often as any other value."""
+    """Each rank has a share of 1/13, so a ten is four times as likely as any other value."""
     env = BlackjackEnvironment()
     dealt: dict[str, int] = dict.fromkeys(RANKS, 0)
     hands = 6000
@@ -249,7 +249,7 @@ def test_the_text_says_what_the_fields_say() -> None:
     assert {"win": "You win", "lose": "You lose", "draw": "draw"}[last.outcome or ""] in last.text
 
 
-# ------------------------------------------------------------------ what is hidden, seeds
+# ------------------------------------------------------------------ hidden cards, seeds
 
 
 def test_the_hidden_card_is_private_and_no_observation_depends_on_it() -> None:
@@ -300,7 +300,7 @@ def test_the_splits_have_no_situation_in_common() -> None:
     env = BlackjackEnvironment()
     splits = {split: env.list_tasks(split) for split in env.list_splits()}
     ids = [task.id for tasks in splits.values() for task in tasks]
-    assert len(ids) == len(set(ids)) == 550  # 55 pairs of values, 10 cards of the dealer's
+    assert len(ids) == len(set(ids)) == 550  # 55 pairs of values, 10 values of the dealer's card
     assert env.num_tasks("train") > 3 * env.num_tasks("test") > 240
     assert env.get_task_range("test", 2, 5) == splits["test"][2:5]
 
@@ -402,7 +402,7 @@ def test_wrong_bytes_are_refused_and_change_nothing(wrong: dict[str, Any]) -> No
     env = BlackjackEnvironment()
     env.reset(task="10-10-vs-5", seed=1)
     before = json.loads(env.snapshot())
-    before["shoe"][4:] = ["5"] * 39  # so that two hits are one too many
+    before["shoe"][4:] = ["5"] * 39  # so that two hits are a bust
     env.restore(json.dumps(before).encode())
     stored = env.snapshot()
     for data in (json.dumps({**before, **wrong}).encode(), b"", b"\xff", b"[]"):

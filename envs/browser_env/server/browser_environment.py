@@ -48,7 +48,7 @@ __all__ = ["BrowserEnvironment"]
 
 DEFAULT_TASK = "click-button"
 STEPS_WITHOUT_TASK = 100
-# The share of the caller's time for the action; the rest is for the observation.
+# The share of the caller's time limit for the action; the rest is for the observation.
 SHARE_FOR_ACTING = 0.6
 SLACK_S = 2.0
 
@@ -84,7 +84,7 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
         super().__init__()
         self._tasks = TaskSet(tasks)
         self._default_task = task or os.environ.get(TASK) or DEFAULT_TASK
-        self._tasks.id_of(self._default_task, Random())  # nosec B311  # refuses unknown ones
+        self._tasks.id_of(self._default_task, Random())  # nosec B311  # refuses unknown tasks
         self._default = _with_hosts_from_environ(_options(BrowserOptions(), options), options)
         self._ceiling = AllowedHosts.of(self._default.allowed_hosts)
         self._folders: dict[str, Site] = {
@@ -123,7 +123,7 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
                 any integer. None draws a seed.
             episode_id: Becomes `state.episode_id`; None generates one.
             task: A task's id (``login/7``), its kind (``login``; the seed draws an instance of the
-                train split), or a task of the task set. None takes the environment's own.
+                train split), or a task of the task set. None uses the environment's own.
             start_url: Browse freely from this address, without a task and without rewards.
             options: Fields of `BrowserOptions` that differ in this episode.
 
@@ -168,7 +168,7 @@ class BrowserEnvironment(Environment[AnyAction, BrowserObservation, BrowserState
         Args:
             action: The action.
             timeout_s: Seconds that the caller waits. The action and the wait for the pages take at
-                most three fifths of it.
+                most three fifths of this time.
 
         Raises:
             Refused: No episode is running, or the action is not allowed. Nothing changes.

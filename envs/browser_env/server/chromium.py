@@ -224,7 +224,7 @@ class Lease:
         try:
             if shared.starting is None:
                 shared.starting = asyncio.create_task(shared.start())
-            # Other sessions wait for the same start, so the first one may leave.
+            # Other sessions wait for the same start, so a canceled session must not cancel it.
             await asyncio.shield(shared.starting)
         except BaseException:
             await asyncio.shield(lease.release())

@@ -49,7 +49,7 @@ class AllowedHosts:
         """Read a list of patterns.
 
         Raises:
-            Refused: A pattern is no host.
+            Refused: A pattern is not a valid host.
         """
         return cls(tuple(dict.fromkeys(_pattern(one) for one in patterns)))
 
@@ -80,7 +80,7 @@ def host_name(text: str) -> str:
     """Normalize the name of a host.
 
     Raises:
-        Refused: The text is no host.
+        Refused: The text is not a valid host.
     """
     name = _pattern(text)
     if EVERY in name:

@@ -18,7 +18,7 @@ from .window import Window
 __all__ = ["Sight", "look", "take_screenshot"]
 
 LOOK_TIMEOUT_S = 10.0
-# For larger pages a tree takes seconds, and is of no use.
+# The tree of a larger page takes seconds, and is too long to be useful.
 MAX_ELEMENTS = 20_000
 MAX_TITLE = 300
 MAX_URL = 2000
@@ -48,7 +48,7 @@ class Sight:
 async def look(window: Window) -> Sight:
     """Observe the active tab and the list of all tabs.
 
-    If a page moves on, hangs or is too large, the observation is incomplete, and the window's
+    If a page navigates, hangs or is too large, the observation is incomplete, and the window's
     events say so.
     """
     sight = Sight()
@@ -70,7 +70,7 @@ async def _note_title(tab: Tab) -> None:
             try:
                 await tab.look()
             except PlaywrightError:
-                tab.url, tab.title = tab.page.url, ""  # the page is moving on
+                tab.url, tab.title = tab.page.url, ""  # the page is navigating
 
 
 def _view(tab: Tab, *, is_active: bool) -> TabView:

@@ -56,7 +56,7 @@ class SiteRequest:
 def _fields(text: str) -> dict[str, list[str]]:
     try:
         return parse_qs(text, keep_blank_values=True, max_num_fields=1000)
-    except ValueError:  # too many of them
+    except ValueError:  # more than 1000 fields
         return {}
 
 

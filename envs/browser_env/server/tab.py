@@ -90,7 +90,7 @@ class Activity:
         """Evaluate our script in a world of the page that the page's own scripts cannot reach.
 
         Raises:
-            PlaywrightError: The script failed, or the page has moved on meanwhile.
+            PlaywrightError: The script failed, or the page has navigated meanwhile.
         """
         world = await self._cdp.send(
             "Page.createIsolatedWorld", {"frameId": self._main_frame, "worldName": WORLD}
@@ -110,7 +110,7 @@ class Activity:
 
     async def stop_loading(self) -> None:
         """Stop loading, like the browser's stop button."""
-        with contextlib.suppress(PlaywrightError):  # the page is just changing
+        with contextlib.suppress(PlaywrightError):  # the page is navigating
             await self._cdp.send("Page.stopLoading")
 
     async def hold_still(self) -> None:
@@ -192,7 +192,7 @@ class Tab:
             was_idle = self.activity.is_idle
             is_complete = await self._answer()
             return was_idle and is_complete and self.activity.is_idle
-        except PlaywrightError:  # the page has moved on meanwhile, or is gone
+        except PlaywrightError:  # the page has navigated or closed meanwhile
             return not self.is_live
 
     async def _answer(self) -> bool:
@@ -201,7 +201,7 @@ class Tab:
             try:
                 is_complete = await self.activity.evaluate(script("rest"))
             except PlaywrightError:
-                self.is_silent = False  # an error is an answer too
+                self.is_silent = False  # an error is also an answer
                 raise
             self.is_silent = False
             return is_complete is True
@@ -224,5 +224,5 @@ class Tab:
         self.trouble = self.trouble or why
         self.url = self.page.url
         with anyio.move_on_after(CLOSE_TIMEOUT_S):
-            with contextlib.suppress(PlaywrightError):  # it may be gone
+            with contextlib.suppress(PlaywrightError):  # the page may be closed already
                 await self.page.close()

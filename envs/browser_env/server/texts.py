@@ -11,6 +11,6 @@ def sound(text: str) -> str:
 
 
 def short(text: str, most: int = 500) -> str:
-    """Return such a text with an ellipsis in place of the part beyond `most` characters."""
+    """Make a text encodable, and replace the part beyond `most` characters with an ellipsis."""
     text = sound(text)
     return text if len(text) <= most else text[:most] + "…"

@@ -179,7 +179,7 @@ class Window:
 
     @property
     def page(self) -> Page:
-        """The active tab's page; raises what `live` does."""
+        """The active tab's page; raises the same errors as `live`."""
         return self.live.page
 
     def tab(self, place: int) -> Tab:
@@ -314,7 +314,7 @@ class Window:
     def _worked(self, task: asyncio.Task[None]) -> None:
         self._work.discard(task)
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, PlaywrightError):  # a page has gone: no news
+        if error is not None and not isinstance(error, PlaywrightError):  # a closed page is no news
             logger.warning("work for a page failed", exc_info=error)
 
     async def _answer_dialog(self, dialog: Dialog) -> None:
@@ -338,7 +338,7 @@ class Window:
 
     def _socket_opened(self, socket: WebSocket) -> None:
         if not self._allowed.let_in(host_of(socket.url)):
-            self._block("WebSocket", socket.url)  # Chromium finds no such host
+            self._block("WebSocket", socket.url)  # Chromium cannot resolve the host
 
     # ------------------------------------------------------------------ network
 
@@ -359,7 +359,7 @@ class Window:
             else:
                 await self._serve(route, site)
         except PlaywrightError:
-            pass  # the page of the request has gone
+            pass  # the page of the request was closed
 
     async def _serve(self, route: Route, site: Site) -> None:
         request = route.request
@@ -401,7 +401,7 @@ class Window:
             await anyio.sleep(seconds)
             return
         with anyio.move_on_after(self._patience_s):
-            # A page may go meanwhile; the next observation reports that.
+            # A page may close meanwhile; the next observation reports that.
             with contextlib.suppress(PlaywrightError):
                 await self._context.clock.run_for(math.ceil(seconds * 1000))
             return

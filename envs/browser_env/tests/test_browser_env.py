@@ -72,7 +72,7 @@ from browser_env.server.window import MAX_EVENTS
 from openenv.errors import ExecutionFailed, Refused, StepTimeout, ValidationFailed
 from openenv.testing import check_environment
 
-# BROWSER_EXECUTABLE and BROWSER_SANDBOX stay: they say what this machine has.
+# BROWSER_EXECUTABLE and BROWSER_SANDBOX stay, because they describe this machine.
 VARIABLES = ("BROWSER_TASK", "BROWSER_ALLOWED_HOSTS")
 KINDS = [task.kind for task in BUNDLED_TASKS]
 
@@ -501,7 +501,7 @@ ERRORS: list[tuple[str, AnyAction, str]] = [
 
 
 def test_a_retry_that_ran_out_of_time_is_hindered_by_what_hindered_the_last() -> None:
-    """The text is Playwright's own, for a click that timed out while it waited once more."""
+    """The text is Playwright's own, for a click that timed out while waiting for a retry."""
     log = """Locator.click: Timeout 91ms exceeded.
 Call log:
   - waiting for get_by_text("under")
@@ -568,7 +568,7 @@ async def test_time_moves_by_a_tenth_of_a_second_in_a_step(home: dict[str, Path]
 async def test_time_is_real_where_nobody_asks_for_determinism(home: dict[str, Path]) -> None:
     async with at(home, "chance", deterministic=False, timezone="Asia/Tokyo") as (env, seen):
         assert "2024 10:00:00" not in seen.tree and "GMT+0900" in seen.tree
-        late = Click(selector="#p:not(:empty)")  # which comes after a second
+        late = Click(selector="#p:not(:empty)")  # appears after a second
         assert (await env.step_async(late)).error == ""
 
 
@@ -609,7 +609,7 @@ class HttpServer:
         }
         answer = answers.get(path, "200 OK\r\nContent-Type: text/html")
         if answer is None:
-            await reader.read()  # until the browser has given up
+            await reader.read()  # until the browser gives up
         else:
             body = b"<h1>served</h1>"
             length = f"Content-Length: {len(body)}\r\nConnection: close"
@@ -708,7 +708,7 @@ async def test_a_site_shows_no_file_outside_its_directory(home: dict[str, Path])
             assert "no such page" in seen.tree
 
 
-# ------------------------------------------------------------------------- pages that misbehave
+# ------------------------------------------------------------------------- misbehaving pages
 
 
 async def test_a_dialog_is_cancelled_until_the_agent_says_otherwise(home: dict[str, Path]) -> None:
@@ -769,7 +769,7 @@ async def test_a_page_that_takes_all_memory_loses_its_tab_and_no_more(
 async def test_popups_are_bounded_and_said(home: dict[str, Path]) -> None:
     async with at(home, "popups", max_tabs=3) as (env, _):
         seen = await do(env, button("once"))
-        assert len(seen.tabs) == 2  # Chromium lets one in for a click
+        assert len(seen.tabs) == 2  # Chromium allows one popup per click
         assert [event.kind for event in seen.events] == ["popup"]
         await do(env, SwitchTab(tab=0), Click(text="one"))
         seen = await do(env, SwitchTab(tab=0), Click(text="one"))
@@ -839,7 +839,7 @@ async def test_a_page_cannot_keep_the_agent_from_leaving(home: dict[str, Path]) 
 async def test_a_dead_browser_is_an_error_and_the_next_reset_starts_another(
     home: dict[str, Path],
 ) -> None:
-    mark = {"allowed_hosts": ["killed.example"]}  # so that the browser is no other test's
+    mark = {"allowed_hosts": ["killed.example"]}  # so that no other test shares the browser
     async with browsing(sites=home, options=mark) as env, browsing(options=mark) as other:
         await env.reset_async(seed=1, start_url=f"{HOME}index.html")
         await other.reset_async(seed=1)
@@ -873,7 +873,7 @@ async def test_the_death_of_playwrights_own_process_is_the_same_error() -> None:
 
 @contextmanager
 def futures_that_nobody_asks() -> Iterator[None]:
-    """Playwright leaves an error when its process dies."""
+    """Ignore unretrieved errors, because Playwright leaves one when its process dies."""
     loop = asyncio.get_running_loop()
     handler = loop.get_exception_handler()
     loop.set_exception_handler(lambda loop, context: None)
@@ -913,7 +913,7 @@ async def test_the_last_session_closes_the_browser() -> None:
 @pytest.mark.slow
 async def test_closing_without_waiting_closes_all_the_same() -> None:
     env = BrowserEnvironment(options={"allowed_hosts": ["closed.example"]})
-    env.close()  # before there is anything
+    env.close()  # before the first reset
     await env.reset_async()
     env.close()
     with fail_after(30):
@@ -927,7 +927,7 @@ def processes(mark: str) -> list[int]:
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             arguments = (directory / "cmdline").read_bytes().decode(errors="replace")
-        except OSError:  # it has just ended
+        except OSError:  # the process has just ended
             continue
         is_browser = f"EXCLUDE {mark}" in arguments and "--type=" not in arguments
         if is_browser and is_ours(int(directory.name)):
@@ -1145,7 +1145,7 @@ async def test_a_step_keeps_the_time_that_its_caller_gives(home: dict[str, Path]
 
 
 def follow(observation: BrowserObservation) -> AnyAction:
-    """Press the first button, then go on waiting."""
+    """Press the first button, then wait."""
     found = re.search(r'button "[^"]*" \[ref=(e\d+)\]', observation.tree)
     return Wait(seconds=2) if found is None else Click(ref=found.group(1))
 
@@ -1153,7 +1153,7 @@ def follow(observation: BrowserObservation) -> AnyAction:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_environment_keeps_the_contract() -> None:
-    """The button of `login` ends the episode when it is pressed for the third time."""
+    """Pressing the button of `login` for the third time ends the episode."""
     check_environment(partial(BrowserEnvironment, "login"), actions=follow, max_steps=3)
 
 
@@ -1230,7 +1230,7 @@ def test_actions_that_say_too_little_or_too_much_are_invalid(fields: dict[str, A
         TypeAdapter(AnyAction).validate_python(fields)
 
 
-# ------------------------------------------------------------------------- too much of a page
+# ------------------------------------------------------------------------- limits of a page
 
 
 async def test_what_a_page_asks_for_is_bounded_and_counted(

@@ -98,7 +98,7 @@ class _Episode:
         end = _end_by_rule(self.board)
         if end is not None or self.step_count < self.setting.max_moves:
             return end
-        if self.setting.task is not None:  # the limit is a part of the task, which has failed
+        if self.setting.task is not None:  # reaching the limit fails the task
             return _End("task failed", result=None)
         return _End("move limit", truncated=True)
 
@@ -170,7 +170,7 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
     ) -> ChessObservation:
         """Set up a game and play up to the agent's first turn.
 
-        None takes the environment's own option.
+        None uses the environment's own option.
 
         Args:
             seed: Determines the agent's color and the random opponent's moves; any integer.
@@ -181,7 +181,7 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
                 environment was made with.
             opponent_depth: Half-moves that the opponent looks ahead. The limit is
                 `MAX_REQUESTED_DEPTH`, or the depth of the environment's own opponent if that is
-                higher. None takes the environment's own depth, at most the limit.
+                higher. None uses the environment's own depth, at most the limit.
             agent_color: ``white`` or ``black``.
             task: A task or its id. It has its own position and limit of moves. The agent is the
                 side to move, and the built-in player defends unless `opponent` names another.
@@ -200,7 +200,7 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
         setting = self._setting_for(opponent, opponent_depth, found)
         board = _parse_board(found.fen if found else fen)
         rng = _make_generator(seed)
-        drawn = rng.random() < 0.5  # always, so that a seed gives the same moves for both colors
+        drawn = rng.random() < 0.5  # drawn in any case, so that both colors get the same moves
         asked = _parse_color(agent_color)
         episode = _Episode(
             setting,
@@ -461,7 +461,7 @@ class ChessEnvironment(Environment[ChessAction, ChessObservation, ChessState]):
             report["solved"] = end.winner == episode.agent
         last = observation.model_copy(update={"metadata": {**observation.metadata, **report}})
         paid = float(observation.reward or 0.0)
-        # The shares belong to legal moves. If a step was none, they do not match the steps.
+        # The shares belong to legal moves, so after an illegal move they do not match the steps.
         by_step = None if episode.illegal_moves else shares
         return scored(last, Score(paid, {"game": paid}, step_rewards=by_step))
 

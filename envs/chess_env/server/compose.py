@@ -29,11 +29,11 @@ _EACH_ENDGAME = 5
 _TEST_SHARE = 5  # one task in this many belongs to `test`
 
 _MAX_GAME_PLIES = 160
-_AHEAD = 700  # centipawns
+_AHEAD = 700  # centipawns; a side that is this far ahead counts as winning
 _STRENGTH = 0.7  # the share of moves for which the stronger side of a game searches
-# Pieces beside the two kings. With each of these sets the side to move often has a quick mate.
+# Pieces besides the two kings. With each of these sets the side to move often has a quick mate.
 _FEW_PIECES = ("QRp", "QNp", "QBpp", "RRp", "RRnp", "RBNp", "QPp", "RNPp", "RBPp", "QNrp", "QBrp")
-# Pieces that win beside the two kings, and the limit of moves: twice as many as the win takes.
+# Pieces that win besides the two kings, and the limit of moves: twice as many as the win takes.
 _ENDGAMES = {"Q": 20, "R": 32, "RR": 14, "QR": 12}
 
 

@@ -26,7 +26,7 @@ MATE = 100_000
 MAX_NODES = 200_000
 """Maximum number of positions that a search looks at, in about half a minute.
 
-Only positions with many queens need as many; without a limit, some would take hours.
+Only positions with many queens need this many; without a limit, some would take hours.
 """
 
 _INFINITE = MATE + 1

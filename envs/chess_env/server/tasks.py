@@ -37,7 +37,7 @@ class ComposedTask(BaseModel):
         fen: The position.
         moves: The moves within which the agent must mate.
         solution: The only first move that mates in time, in UCI; empty for an endgame, which has
-            many.
+            many winning moves.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -60,7 +60,7 @@ class ComposedTask(BaseModel):
             goal=f"Play {color} and mate within {moves}.",
             fen=self.fen,
             max_moves=half_moves,
-            # In a puzzle the defense has to see the mate that it delays.
+            # In a puzzle, the defense searches deep enough to see the mate that it delays.
             opponent_depth=max(half_moves - 1, 1) if self.solution else _ENDGAME_OPPONENT_DEPTH,
         )
 

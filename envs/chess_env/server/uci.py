@@ -1,7 +1,7 @@
 """Chess engines in processes of their own, by the Universal Chess Interface.
 
 The protocol is that of Kahlen and Meyer-Kahlen, "UCI protocol", 2006. An opponent needs only
-``position`` and ``go depth`` of it. Every wait has a limit, there is no thread, and an engine that
+``position`` and ``go depth``. Every wait has a limit, there is no thread, and an engine that
 is not closed ends with the program. `chess.engine.SimpleEngine` was rejected, since it waits
 without limit for a search to a depth, and keeps a thread that the interpreter waits for at exit.
 """
@@ -65,8 +65,8 @@ class UciEngine:
     def move(self, board: chess.Board, depth: int) -> chess.Move:
         """Return the engine's best move.
 
-        The engine forgets what it knows before each move, and is told to use one thread. So its
-        answer depends only on the game and the depth.
+        The engine is told to forget earlier searches before each move, and to use one thread. So
+        its answer depends only on the game and the depth.
 
         Raises:
             OpponentFailed: The engine failed, and its process has been ended.

@@ -1,7 +1,7 @@
 """A client of our chess server that is written for the public package.
 
-The Python of a virtual environment with the public package 0.10.0 runs `python chess_client.py
-URL`, which prints what it saw.
+``python chess_client.py URL`` prints the results. Run it in a virtual environment with the public
+package 0.10.0.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class ChessEnv(EnvClient[ChessAction, ChessObservation, ChessState]):
         return ChessState(**payload)
 
 
-# What is played from the first position of a new game, then from one that is given.
+# The moves to play, first from the initial position, then from a given position.
 MOVES = ["e2e5", "f2f3", "e7e5", "g2g4", "d8h4"]
 BACK_RANK = "6k1/5ppp/8/8/8/8/8/R5K1 w - - 0 1"
 

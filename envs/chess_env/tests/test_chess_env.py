@@ -114,7 +114,7 @@ def test_rewards_are_as_they_are_declared(
 
 
 def test_a_game_that_is_given_up_is_told_to_be_lost() -> None:
-    """A game that was given up used to count as the 0 of its last move, a lost one as -1."""
+    """An abandoned game used to score 0, the reward of its last move, and a lost one -1."""
     with ChessEnv.local(partial(ChessEnvironment, "random")).sync() as env:
         env.reset(agent_color="white")
         assert env.reward_spec is not None
@@ -244,7 +244,7 @@ def test_who_plays_both_sides_is_paid_for_one(color: Any, reward: float) -> None
 def test_earlier_moves_have_a_smaller_share_in_the_result() -> None:
     env = alone(gamma=0.5)
     env.reset()
-    move(env, "e2e5")  # illegal, and no move of the game
+    move(env, "e2e5")  # illegal, so the move does not count
     last = moves(env, ["f2f3", "e7e5", "g2g4", "d8h4"])[-1]
     assert last.metadata["discounted_rewards"] == [-0.125, -0.25, -0.5, -1.0]
     assert last.metadata["gamma"] == 0.5
@@ -503,7 +503,7 @@ def test_before_the_first_reset_there_is_nothing_to_store() -> None:
 
 WRONG: list[dict[str, Any]] = [
     {"moves": ["e2e5"]},
-    {"moves": ["e2e4"]},  # where the opponent is to move
+    {"moves": ["e2e4"]},  # the opponent is to move
     {"moves": ["e2e4", "e7e5", 3]},
     {"moves": ["0000"]},
     {"fen": "8/8/8/8/8/8/8/8 w - - 0 1"},

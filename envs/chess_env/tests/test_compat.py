@@ -43,7 +43,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=["theirs", "ours"])
 def seen(request: pytest.FixtureRequest, url: str) -> Any:
-    """Return what the client saw, run by the public package's Python and by ours."""
+    """Return the client's results with the public package's Python and with ours."""
     python = python_of(PEER, PUBLIC) if request.param == "theirs" else sys.executable
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "OPENENV"))}
     done = subprocess.run(
@@ -64,7 +64,7 @@ def test_the_public_client_plays_a_game_to_its_end(seen: Any) -> None:
     assert (wrong["reward"], wrong["done"]) == (-0.1, False)
     assert wrong["observation"]["fen"] == first["observation"]["fen"]
     assert [(move["reward"], move["done"]) for move in moves] == [(0.0, False)] * 3
-    assert (mate["reward"], mate["done"]) == (-1.0, True)  # White's side of it
+    assert (mate["reward"], mate["done"]) == (-1.0, True)  # the reward of White's side
     assert mate["observation"]["result"] == "0-1" and mate["observation"]["is_check"]
     assert len(mate["observation"]["metadata"]["discounted_rewards"]) == 4
     assert state["move_history"] == ["f2f3", "e7e5", "g2g4", "d8h4"]

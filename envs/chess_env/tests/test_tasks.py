@@ -62,7 +62,7 @@ def test_one_move_mates_at_once(task: ComposedTask) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("task", [t for t in PUZZLES if t.moves > 1], ids=named)
 def test_one_first_move_forces_mate_and_none_does_sooner(task: ComposedTask) -> None:
-    """An exhaustive search, independent of the built-in player's, shows it."""
+    """Verify each puzzle by an exhaustive search, independent of the built-in player's."""
     has_one_solution(task)
 
 
@@ -100,11 +100,11 @@ def test_a_puzzle_is_solved_by_its_solution(task: ComposedTask) -> None:
     env.reset(task=task.id)
     last = agent(env, 2 * task.moves - 1, move(env, task.solution))
     assert (last.reward, last.metadata["solved"]) == (1.0, True)
-    assert env.state.step_count == 2 * task.moves - 1  # the defence holds out to the end
+    assert env.state.step_count == 2 * task.moves - 1  # the defense holds out to the end
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # a minute for the longest, where others use the processors too
+@pytest.mark.timeout(300)  # the longest takes a minute on a busy machine
 @pytest.mark.skipif(not Path(STOCKFISH).exists(), reason="Debian's stockfish is not installed")
 @pytest.mark.parametrize("task", ENDGAMES, ids=named)
 def test_an_endgame_can_be_won_in_time(task: ComposedTask) -> None:
@@ -112,7 +112,7 @@ def test_an_endgame_can_be_won_in_time(task: ComposedTask) -> None:
     engine = UciEngine(STOCKFISH, timeout_s=20)
     observation = env.reset(task=task.id)
     while not observation.done:
-        best = engine.move(chess.Board(observation.fen), 14)  # at 11 it dawdles
+        best = engine.move(chess.Board(observation.fen), 14)  # at depth 11 it makes no progress
         observation = move(env, best.uci())
     assert observation.metadata["solved"] and observation.reward == 1.0
     engine.close()
@@ -138,7 +138,7 @@ def test_a_wrong_move_in_a_task_costs_a_tenth_and_no_time() -> None:
     assert move(env, task.solution).metadata["solved"]
 
 
-# ------------------------------------------------------------------------- giving them out
+# ------------------------------------------------------------------------- listing them
 
 
 def test_a_task_says_what_is_to_be_done_and_not_how() -> None:

@@ -1,4 +1,4 @@
-"""Tests of engine processes: a real one, and ones that fail in every way."""
+"""Tests of engine processes: a real engine, and engines that fail in every way."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ needs_stockfish = pytest.mark.skipif(
     not Path(STOCKFISH).exists(), reason="Debian's stockfish is not installed"
 )
 
-# An engine that plays the first legal move of python-chess; FAULT is put into its answer to `go`.
+# An engine that plays the first legal move of python-chess. The placeholders take faulty code.
 ENGINE = """#!{python}
 import sys, time, chess
 from pathlib import Path
@@ -74,7 +74,7 @@ def stockfish() -> Iterator[ChessEnvironment]:
     env.close()
 
 
-# ------------------------------------------------------------------------- a real one
+# ------------------------------------------------------------------------- a real engine
 
 
 @needs_stockfish
@@ -145,7 +145,7 @@ def test_the_depth_of_an_engine_is_too_deep_for_the_built_in_player(tmp_path: Pa
     assert (env.state.opponent, env.state.opponent_depth) == ("engine", 11)
 
 
-# ------------------------------------------------------------------------- such as fail
+# ------------------------------------------------------------------------- faulty engines
 
 FAULTS = {
     "ends": "sys.exit(3)",

@@ -1,7 +1,7 @@
 """Grading of answers: an answer runs in a sandbox of its own, and expected values stay outside.
 
-The answer's process computes and reports a value, and this process compares it. So nothing in the
-sandbox could be read, patched or ended to find out or to change the score.
+The answer's process computes and reports a value, and this process compares it. So the sandbox
+holds nothing that an answer could read, patch or end to learn or to change its score.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _read(path: Path) -> Iterator[Task]:
     """Yield the tasks of a JSONL file.
 
     Raises:
-        ValueError: A line is no task; the message has its number and the reason.
+        ValueError: A line is not a valid task; the message has its number and the reason.
     """
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():

@@ -42,7 +42,7 @@ class CodeSafetyTransform(Transform[Observation]):
 
 
 class CodeQualityTransform(Transform[Observation]):
-    """A bonus for short code, and a penalty for code that is no Python."""
+    """A bonus for short code, and a penalty for code that is not valid Python."""
 
     def __init__(
         self,

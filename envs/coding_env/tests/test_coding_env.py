@@ -99,7 +99,7 @@ def test_rewards_are_as_they_are_declared(monkeypatch: pytest.MonkeyPatch) -> No
 def test_rewards_reach_both_ends_of_the_range_that_is_declared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Giving up used to be worth -1.2 with a task, and the maximum without a task was 1."""
+    """An abandoned task used to score -1.2, and the maximum without a task used to be 1."""
     monkeypatch.setenv("CODING_SANDBOX", "bubblewrap")
     with CodingEnv.local(PythonCodeActEnv).sync() as env:
         looks = map(action, ("open('x'" + "x" * 120, "1"))
@@ -452,7 +452,7 @@ def test_tasks_come_from_a_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         PythonCodeActEnv("sandbox", sandbox="bubblewrap")
 
 
-# ------------------------------------------------------------------ neighbours
+# ------------------------------------------------------------------ other sessions
 
 
 def test_neighbours_are_answered_while_others_try_to_get_out() -> None:
@@ -483,7 +483,7 @@ def test_neighbours_are_answered_while_others_try_to_get_out() -> None:
                 except ExecutionFailed as error:
                     assert "names and files are gone" in str(error)
                 except StepTimeout:
-                    pass  # which is said, and no answer
+                    pass  # reported, but not as an answer
         is_over.set()
         asking.join(30)
     outside.close()

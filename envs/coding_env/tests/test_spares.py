@@ -245,11 +245,11 @@ def test_a_batch_of_resets_finds_fresh_sandboxes_ready() -> None:
 def test_of_many_that_are_retired_at_once_their_callers_end_some(
     make: Maker, closing: list[Spares[Thing]]
 ) -> None:
-    """The number of objects that wait for their end is limited."""
+    """The number of retired objects that await their end is limited."""
     spares = Spares(make, 64, AMPLE)
     closing.append(spares)
     taken = [spares.take() for _ in range(MAX_RETIRED + 10)]
-    make.go_on.clear()  # who makes them ahead ends them too, and waits
+    make.go_on.clear()  # the makers also end retired objects, and now wait
     wait_until(lambda: spares._makers > 0)
     for one in taken:
         spares.retire(one)

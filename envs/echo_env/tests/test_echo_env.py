@@ -48,7 +48,7 @@ def test_saying_the_word_of_a_task_earns_1_and_ends_the_episode() -> None:
 
 @pytest.mark.parametrize("tool", ["echo_message", "echo_with_length"])
 def test_the_word_of_a_task_may_be_said_by_a_tool(tool: str) -> None:
-    """Agents that act by tools had no way to earn anything."""
+    """Agents that act by tool calls could not earn a reward before."""
     with EchoEnv.local(EchoEnvironment).sync() as env:
         env.reset(task="say-hello")
         for arguments in ({"message": "hi"}, {"words": "hello"}):

@@ -131,7 +131,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
                 wave and tasks are the same for every seed.
             episode_id: Becomes `state.episode_id`; None generates one.
             market: ``sine``, ``bull``, ``bear``, ``sideways``, ``crash`` or ``mixed`` for this
-                episode, with as many stocks as the server is configured for. None takes the
+                episode, with as many stocks as the server is configured for. None uses the
                 configured one.
             start: The first day: its index in the market, from 0, or a date, which means the first
                 day on or after it. None starts with the market.
@@ -153,7 +153,7 @@ class FinRLEnvironment(Environment[FinRLAction, FinRLObservation, FinRLState]):
         book = Book(cash=setting.rules.cash, holdings=list(setting.rules.holdings))
         value = book.value(_prices(setting, 0))
         self._setting = setting
-        self.REWARD = RewardSpec(  # type: ignore[misc]  # of these days
+        self.REWARD = RewardSpec(  # type: ignore[misc]  # the range depends on the days
             "per_step", _range(setting, value), COMPONENTS
         )
         self._progress = _Progress(
@@ -513,7 +513,7 @@ def _first_day(market: Market, start: int | str | None) -> int:
 
 
 def _day_of_date(market: Market, date: str) -> int:
-    """Return the first day on or after a date; both are ISO 8601, whose texts sort by time."""
+    """Return the first day on or after a date; both are ISO 8601, which sorts as text."""
     return next((day for day, one in enumerate(market.dates) if one >= date), len(market.dates))
 
 

@@ -22,7 +22,7 @@ SINE_DAYS = 100
 
 _SINE_LEVEL, _SINE_HEIGHT, _SINE_PERIOD_DAYS = 100.0, 10.0, 25
 _SMALLEST_PRICE = 0.01
-_DAILY_RANGE = 0.5  # the distance of highs and lows from the closes, in a day's volatility
+_DAILY_RANGE = 0.5  # the spread of highs and lows beyond the closes, in daily volatilities
 
 # GARCH(1,1) with a mean of 1: today's variance has these shares of yesterday's squared shock and of
 # yesterday's variance. The values are typical of daily returns of stocks.

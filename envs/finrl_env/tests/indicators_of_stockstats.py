@@ -1,8 +1,8 @@
-"""Computes indicators by stockstats, which FinRL's preprocessing uses; needs no OpenEnv.
+"""A program that computes indicators by stockstats, which FinRL's preprocessing uses.
 
-`python indicators_of_stockstats.py` reads from its standard input a JSON object: `stocks`, a list
-of objects with `high`, `low` and `close`; and `names`. It prints for each stock the values of each
-indicator.
+`python indicators_of_stockstats.py` reads a JSON object from its standard input: `stocks`, a list
+of objects with `high`, `low` and `close`; and `names`. It prints the values of each indicator for
+each stock. It does not need OpenEnv.
 """
 
 # mypy: ignore-errors

@@ -1,11 +1,11 @@
-"""Plays FinRL's own trading environment, and prints what it saw; needs FinRL, not OpenEnv.
+"""A program that plays FinRL's own trading environment, and prints the results.
 
-`python play_original.py` reads from its standard input a JSON list of episodes, each with
-`data_path`, a CSV; `arguments`, those of FinRL's `StockTradingEnv`; and `actions`. It prints of
-each the states, rewards and ends, of the reset and of each step.
+`python play_original.py` reads a JSON list of episodes from its standard input. Each has
+`data_path`, a CSV file; `arguments`, those of FinRL's `StockTradingEnv`; and `actions`. It prints
+the states, rewards and ends of the reset and of each step. It needs FinRL, not OpenEnv.
 
-FinRL's packages import brokers, downloaders and trainers, so the one module is run by its path.
-All that it takes of stable-baselines3 is a wrapper for training, which is not called.
+FinRL's packages import brokers, downloaders and trainers, so the module is run by its path. From
+stable-baselines3 it imports only a wrapper for training, which is not called.
 """
 
 # mypy: ignore-errors
@@ -41,7 +41,7 @@ def play(env_cls, episode):
     states, rewards, ends = [list(state)], [0.0], [False]
     for actions in episode["actions"]:
         state, reward, done, _, _ = env.step(np.array(actions))
-        states.append(list(state))  # since the next step changes it
+        states.append(list(state))  # a copy, since the next step changes the list
         rewards.append(reward)
         ends.append(bool(done))
     return {

@@ -1,6 +1,6 @@
-"""Trades by the public package's client, as its programs do, and prints what it saw.
+"""A program that trades with the public package's client, and prints the results.
 
-`python play_public.py BASE_URL` is run by the Python that has the public package.
+Run it as `python play_public.py BASE_URL` with a Python that has the public package.
 """
 
 # mypy: ignore-errors
@@ -62,7 +62,7 @@ def refused(call):
 
 
 def by_sync(url):
-    """An episode to its end, with mistakes on the way."""
+    """Play an episode to its end, with some invalid actions."""
     with FinRLEnv(base_url=url).sync() as env:
         early = refused(lambda: env.step(FinRLAction(actions=[1.0])))
         seen = [shown(env.reset())]

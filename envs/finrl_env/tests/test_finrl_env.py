@@ -283,7 +283,7 @@ def test_a_step_without_an_episode_is_refused() -> None:
 
 
 def test_shares_at_the_beginning_count() -> None:
-    """FinRL itself forgets the shares of a single stock."""
+    """FinRL itself ignores the initial shares of a single stock."""
     env = FinRLEnvironment({"num_stock_shares": [10]})
     first = env.reset()
     assert (first.state[2], first.portfolio_value) == (10, 101_000)
@@ -304,7 +304,7 @@ def test_metrics_of_a_known_episode(tmp_path: Path) -> None:
     env = FinRLEnvironment({**keys, "initial_amount": 1010, "buy_cost_pct": 0.01, "hmax": 10})
     assert env.reset().state == [1010, 100, 0]
     assert env.state.metrics.sharpe is None
-    act(env, 1)  # all of the money: 10 shares at 101
+    act(env, 1)  # all of the money buys 10 shares at 101
     act(env, 0)
     last = act(env, 0)
     values = [1010, 1100, 990, 1210]
@@ -1017,7 +1017,7 @@ def test_threads_draw_side_by_side() -> None:
     assert all((picture == pictures[0]).all() for picture in pictures)
 
 
-# ------------------------------------------------------------------ over the wire
+# ------------------------------------------------------------------ client and server
 
 
 @pytest.fixture

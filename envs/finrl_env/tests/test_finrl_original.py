@@ -1,4 +1,4 @@
-"""Ours beside FinRL 0.3.7 itself, step for step, and beside the indicators that FinRL computes.
+"""Comparisons with FinRL 0.3.7 itself, step for step, and with the indicators that it computes.
 
 FinRL and its packages are in a virtual environment of their own.
 """
@@ -65,7 +65,7 @@ def write_market(path: Path, stocks: int, seed: int) -> None:
                 jump = math.exp(rng.normal(0, 0.05))
                 values = market.indicators[day, :, stock].tolist()
                 if rng.random() < 0.05:
-                    values[0] = 1.0  # which means that the stock is not traded
+                    values[0] = 1.0  # the stock is not traded
                 close = float(market.close[day, stock]) * jump
                 writer.writerow([date, ticker, close, *values, risk])
 
@@ -76,7 +76,7 @@ def arguments_of(stocks: int, threshold: float | None, cash: float) -> dict[str,
         "stock_dim": stocks,
         "hmax": HMAX,
         "initial_amount": cash,
-        # FinRL begins with no shares of a single stock, whatever it is told.
+        # FinRL ignores the initial shares of a single stock.
         "num_stock_shares": [0] if stocks == 1 else rng.integers(0, 50, stocks).tolist(),
         "buy_cost_pct": rng.uniform(0, 0.01, stocks).tolist(),
         "sell_cost_pct": rng.uniform(0, 0.01, stocks).tolist(),
@@ -91,7 +91,8 @@ def arguments_of(stocks: int, threshold: float | None, cash: float) -> dict[str,
 def random_actions(stocks: int, seed: int) -> list[list[float]]:
     """Make one action for each day; some days trade little, some more than hmax.
 
-    No two orders of a day are of one size: which goes first, FinRL leaves to NumPy's unstable sort.
+    No two orders of a day have the same size, because FinRL would order them by NumPy's unstable
+    sort.
     """
     rng = np.random.default_rng(seed)
     actions = []
@@ -110,7 +111,7 @@ def play(config: dict[str, Any], actions: list[list[float]]) -> dict[str, Any]:
         "rewards": [one.reward for one in seen],
         "done": [one.done for one in seen],
         "costs": env.state.metrics.costs,
-        "dates": [one.date for one in seen[:-1]],  # the idle step is on the last day still
+        "dates": [one.date for one in seen[:-1]],  # the idle step stays on the last day
         "values": [one.portfolio_value for one in seen[:-1]],
     }
 

@@ -26,7 +26,7 @@ PUBLIC = "openenv==0.10.0"
 
 @pytest.fixture(scope="module")
 def played() -> Iterator[Any]:
-    """Return what the public package's client saw of a server with the default configuration."""
+    """Return the results of the public package's client on a server with the default settings."""
     python = python_of(ROOT / ".peer", PUBLIC)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("FINRL_CONFIG_PATH", raising=False)

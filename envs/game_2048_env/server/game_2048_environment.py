@@ -80,8 +80,8 @@ class Game2048Environment(Environment[Game2048Action, Game2048Observation, Game2
             seed: Determines the tiles that are added; any integer. None starts a random game.
             episode_id: Becomes `state.episode_id`; None generates one.
             task: A task or its id. It fixes the two tiles at the start.
-            goal: The goal of this game; None takes the environment's own.
-            max_moves: The limit of this game; None takes the environment's own.
+            goal: The goal of this game; None uses the environment's own.
+            max_moves: The limit of this game; None uses the environment's own.
 
         Raises:
             Refused: The task is unknown, or an argument is not valid. The running game continues.

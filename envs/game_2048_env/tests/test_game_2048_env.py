@@ -104,7 +104,7 @@ def test_the_client_side_imports_no_server() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-# ------------------------------------------------------------------ against OpenSpiel
+# ------------------------------------------------------------------ comparison with OpenSpiel
 
 
 def tiles_of(state: Any) -> list[int]:
@@ -133,7 +133,7 @@ def begun_like(board: list[int]) -> Any:
 def moves_that_move(state: Any) -> list[Move]:
     """Return the moves that change OpenSpiel's board.
 
-    OpenSpiel's own `legal_actions` leaves out some that merge only.
+    OpenSpiel's own `legal_actions` omits some moves that only merge tiles.
     """
     moving = [
         name

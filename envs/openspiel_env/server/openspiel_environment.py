@@ -137,9 +137,9 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
             seed: Determines chance and opponents; any integer. None starts a random game.
             episode_id: Becomes `state.episode_id`; None generates one.
             game_name: The game of this episode; None plays the environment's own.
-            game_params: The game's parameters. None takes the environment's own for its own game,
+            game_params: The game's parameters. None uses the environment's own for its own game,
                 and OpenSpiel's defaults for another.
-            opponent_policy: The policy of this episode; None takes the environment's own.
+            opponent_policy: The policy of this episode; None uses the environment's own.
 
         Returns:
             The first observation. Its reward is None unless opponents ended the game before the
@@ -153,7 +153,7 @@ class OpenSpielEnvironment(Environment[OpenSpielAction, OpenSpielObservation, Op
         rng = _make_generator(seed)
         self._position = _new_position(setting.rules, rng)
         self._setting = setting
-        self.REWARD = _make_reward_spec(setting.rules)  # type: ignore[misc]  # of this game's rewards
+        self.REWARD = _make_reward_spec(setting.rules)  # type: ignore[misc]  # for this game
         self._rng = rng
         self._paid = 0.0
         self._opponent_last_action = None

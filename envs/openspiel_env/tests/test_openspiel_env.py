@@ -104,7 +104,7 @@ def test_each_episode_tells_what_the_rewards_of_its_game_mean(
         env.reset(game_name=game)
         assert env.reward_spec is not None
         assert (env.reward_spec.kind, env.reward_spec.range) == (kind, expected)
-        # Each step of cliff_walking costs 1: who gave up at once was the best.
+        # Each step of cliff_walking costs 1, so giving up at once would otherwise score best.
         assert env.reward_spec.unfinished == (-199.0 if game == "cliff_walking" else None)
         env.reset()
         assert env.reward_spec == RewardSpec("terminal", (-1.0, 1.0), ("payoff",))
@@ -112,7 +112,7 @@ def test_each_episode_tells_what_the_rewards_of_its_game_mean(
 
 @pytest.mark.parametrize(("chosen", "paid"), [(max, 1.0), (min, -1.0)])
 def test_catch_reaches_both_ends_of_the_range_that_is_declared(chosen: Any, paid: float) -> None:
-    """Without a declared range, giving up was worth 0, and missing the ball -1."""
+    """Without a declared range, giving up scored 0, and missing the ball -1."""
     worths = []
     for seed in range(6):
         for action in (0, 1, 2):
@@ -557,7 +557,7 @@ def test_cliff_walking_ends_at_its_horizon() -> None:
 def merged(before: list[float], after: list[float]) -> float:
     """Return the score of a 2048 move from the tiles: a tile of 2^n is (n-1)*2^n in merges.
 
-    The tile that chance adds was never merged; one of 4 has to be left out of the account.
+    A tile that chance adds was never merged, so the caller must subtract the 4 of an added 4.
     """
 
     def worth(tiles: list[float]) -> float:
@@ -643,7 +643,7 @@ def test_blackjack_shows_one_card_of_the_dealer_until_the_player_stands() -> Non
     assert sum(move(env, STAND).info_state[137:189]) >= 2
 
 
-# ------------------------------------------------------------------------- all move at once
+# ------------------------------------------------------------------------- simultaneous moves
 
 
 @pytest.mark.parametrize(
@@ -782,7 +782,7 @@ WRONG: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: " ".join(map(str, wrong.items()))[:60])
 def test_wrong_bytes_are_refused_and_change_nothing(wrong: dict[str, Any]) -> None:
-    """OpenSpiel's own reader ends the process at moves like these."""
+    """OpenSpiel's own `deserialize_state` ends the process on such moves."""
     env = OpenSpielEnvironment("catch")
     env.reset(seed=1)
     before = env.snapshot()

@@ -48,7 +48,7 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.BitXor, ast.UAdd
 
 
 class FormulaError(ValueError):
-    """The text is no formula of numbers, one-letter names and well-known functions."""
+    """The text is not a formula of numbers, one-letter names and well-known functions."""
 
 
 def install() -> None:
@@ -67,7 +67,7 @@ def parse_formula(text: str, *arguments: Any, **options: Any) -> Any:
     """Parse a formula like SymPy's `parse_expr`, but refuse all other text.
 
     Raises:
-        FormulaError: The text is no formula.
+        FormulaError: The text is not a formula.
     """
     check_formula(text)
     return parse_expr(text, *arguments, **options)
@@ -77,7 +77,7 @@ def check_formula(text: str) -> None:
     """Check that a text is a formula that can be computed quickly.
 
     Raises:
-        FormulaError: The text is no formula, or too large.
+        FormulaError: The text is not a formula, or is too large.
     """
     if len(text) > _MAX_CHARACTERS:
         raise FormulaError(f"a formula has at most {_MAX_CHARACTERS} characters")

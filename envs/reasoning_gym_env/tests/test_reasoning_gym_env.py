@@ -1,7 +1,7 @@
-"""Tests of the Reasoning Gym environment, without the library and, in a process, with it.
+"""Tests of the Reasoning Gym environment, without the library and in a process that has it.
 
-The library's own tests are in `with_reasoning_gym.py`, which runs in a virtual environment that
-has it.
+`with_reasoning_gym.py` has the tests that need the library. They run in a virtual environment with
+the library.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_the_fields_are_those_of_the_public_package() -> None:
 
 
 class Asking(Environment[ReasoningGymAction, ReasoningGymObservation, ReasoningGymState]):
-    """An environment with one question that notes its resets and needs no library."""
+    """An environment with one question that records its resets and needs no library."""
 
     given: ClassVar[list[dict[str, Any]]] = []
 

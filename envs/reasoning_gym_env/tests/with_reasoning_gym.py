@@ -34,7 +34,7 @@ from reasoning_gym_env.server.datasets import NAMES, Recipe, dataset_seed
 from reasoning_gym_env.server.reasoning_gym_environment import ReasoningGymEnvironment
 
 pytestmark = [
-    pytest.mark.filterwarnings("default"),  # the library's own are not ours to mend
+    pytest.mark.filterwarnings("default"),  # the library's own warnings are not ours to fix
     pytest.mark.timeout(300),
 ]
 
@@ -73,7 +73,7 @@ def test_it_keeps_the_contract(arguments: dict[str, Any]) -> None:
         ReasoningGymEnvironment,
         actions=[ReasoningGymAction(answer="4")],
         reset_arguments=arguments,
-        # That gives each argument by itself, and options belong to their dataset.
+        # The check passes each argument alone, but options need their dataset.
         skip=[ARGUMENTS_ARE_TAKEN] if "dataset_config" in arguments else [],
     )
 
@@ -126,7 +126,7 @@ def test_every_question_is_that_of_the_library(name: str) -> None:
     env = ReasoningGymEnvironment()
     expected = reasoning_gym.create_dataset(name, seed=11, size=2)
     asked = [env.reset(dataset_name=name, seed=11, size=2), env.reset()]
-    if name != "list_functions":  # draws from the process's own generator, which we seed
+    if name != "list_functions":  # draws from the process's generator, which the environment seeds
         assert [one.question for one in asked] == [expected[i]["question"] for i in range(2)]
     again = ReasoningGymEnvironment()
     random.seed(99)
@@ -251,7 +251,7 @@ def test_an_answer_that_is_partly_right_scores_in_between() -> None:
 
 
 def test_an_answer_that_its_dataset_cannot_read_is_worth_nothing() -> None:
-    """Such an answer used to be unscored, and so was worth more than a wrong one."""
+    """An unreadable answer used to be unscored, so it was worth more than a wrong answer."""
     env = ReasoningGymEnvironment()
     env.reset(dataset_name="prime_factorization", seed=42)
     last = answer(env, "x")
@@ -274,7 +274,7 @@ def test_a_question_that_cannot_be_scored_has_no_reward_and_a_reason(
     assert last.correct_answer
 
 
-# ------------------------------------------------------------------ answers are no programs
+# ------------------------------------------------------------------ answers that are programs
 
 
 EVALUATING = [

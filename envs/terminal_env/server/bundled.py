@@ -668,7 +668,7 @@ def _who_listens() -> Task:
             ~/answer.txt.
         """,
         files=files,
-        setup=["head -c 1 /proc/net/tcp"],  # which not every sandbox has
+        setup=["head -c 1 /proc/net/tcp"],  # fails in a sandbox without the file
         services=[f"exec python3 {name}" for name in names],
         ready=f"[ $(grep -cE ':({listening}) ' /proc/net/tcp) = {len(ports)} ]",
         needs=["python3"],
@@ -686,7 +686,7 @@ def _who_listens() -> Task:
     )
 
 
-# The commit that the agent must find. It does not depend on the time and place of its making.
+# The commit that the agent must find. The hash does not depend on when or where it is made.
 _LOST = "66e38a4d66eeb506f09f0ff3b8928010e1f8b15b"
 
 

@@ -12,7 +12,7 @@
 | `TERMINAL_OUTPUT_BYTES` | maximum output in an observation | `32768` |
 | `TERMINAL_ROWS`, `TERMINAL_COLUMNS` | size of the terminal | `40`, `120` |
 | `TERMINAL_TASKS` | a JSONL file, or a folder, of tasks | the bundled ones |
-| `TERMINAL_WARM_SANDBOXES` | sandboxes that stand ready | `2` |
+| `TERMINAL_WARM_SANDBOXES` | sandboxes kept ready | `2` |
 | `MAX_CONCURRENT_ENVS` | sessions at once | `64` |
 """
 
@@ -44,7 +44,7 @@ class Settings:
         output_bytes: Maximum output in an observation.
         rows: Rows of the terminal.
         columns: Columns of the terminal.
-        warm_sandboxes: The number of sandboxes that stand ready.
+        warm_sandboxes: The number of sandboxes kept ready.
 
     Raises:
         ValueError: A number is out of its range.

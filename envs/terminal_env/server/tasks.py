@@ -69,7 +69,7 @@ class FileCheck(_Model):
         mode: The permissions, as ``"640"``.
         type: The type; that of a link is ``"link"``, not that of its target.
         leads_to: The target of a symbolic link, possibly by way of other links.
-        must_hold: The check is no part of the score, but the score is 0 if it fails.
+        must_hold: The check does not count toward the score, but the score is 0 if it fails.
     """
 
     file: str
@@ -196,7 +196,7 @@ class TaskSet:
         """Read the JSONL file or folder that TERMINAL_TASKS names, or take the bundled tasks.
 
         Raises:
-            ValueError: An entry is no task; the message says where, and why.
+            ValueError: An entry is not a valid task; the message has its place and the reason.
         """
         path = environ.get("TERMINAL_TASKS")
         return cls(list(_read(Path(path)))) if path else _bundled()

@@ -127,7 +127,7 @@ class Excerpt:
     def set_prompt(self, prompt: bytes) -> None:
         """Set the prompt in front of the output, if there is no output yet.
 
-        The prompt is no part of the text, but sequences that move within the line count its
+        The prompt is not part of the text, but sequences that move within the line count its
         columns.
         """
         if not self._head:

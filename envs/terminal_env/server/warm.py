@@ -1,4 +1,4 @@
-"""A pool of sandboxes that stand ready, each with a shell at its prompt."""
+"""A pool of sandboxes kept ready, each with a shell at its prompt."""
 
 from __future__ import annotations
 

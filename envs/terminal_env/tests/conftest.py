@@ -21,7 +21,7 @@ THERE = [one.kind for one in kinds_of_this_machine() if one.is_there]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Make environments with settings and tasks of their own; they end with the test."""
+    """Return a factory of environments with their own settings and tasks; the test closes them."""
     made: list[TerminalEnvironment] = []
 
     def make(

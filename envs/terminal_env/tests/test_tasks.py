@@ -57,7 +57,7 @@ def test_a_task_can_be_done_or_is_refused_under_landlock(make: Make, task: str) 
     env = make(kind="landlock")
     solution = TASKS[task].solution
     assert solution is not None
-    if task == "who_listens":  # there are no sockets
+    if task == "who_listens":  # the sandbox has no sockets
         with pytest.raises(Refused, match="cannot be set up here"):
             env.reset(task=task)
         return
@@ -183,7 +183,7 @@ TRICKS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("trick", TRICKS)
 def test_a_trick_does_not_pay(make: Make, trick: str) -> None:
-    """The task is scored, with 0."""
+    """The task is scored 0, not unscored."""
     task, command = TRICKS[trick]
     assert done(make, task, command) == 0.0
 
@@ -193,13 +193,13 @@ def test_a_trick_does_not_pay(make: Make, trick: str) -> None:
     "trick", ["a python of one's own", "start-up files of bash", "a full disk"]
 )
 def test_a_trick_does_not_hurt_either(make: Make, trick: str) -> None:
-    """A solution is rewarded even with other files around."""
+    """A solution is rewarded even if other files exist."""
     task, command = TRICKS[trick]
     solution = TASKS[task].solution
     assert done(make, task, f"{solution}\n{command}") == 1.0
 
 
-# ------------------------------------------------------------------ tasks of one's own
+# ------------------------------------------------------------------ custom tasks
 
 
 def test_tasks_may_be_lines_of_a_file(make: Make, tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ def test_output_over_the_limit_keeps_its_beginning_and_its_end(make: Make) -> No
     seen = run(env, "seq 1 100000")
     assert seen.output.startswith("1\n2\n3\n") and seen.output.endswith("\n99999\n100000\n")
     assert f"[... {seen.left_out} bytes are left out here ...]" in seen.output
-    whole = sum(len(f"{n}\r\n") for n in range(1, 100001))  # as the terminal has it
+    whole = sum(len(f"{n}\r\n") for n in range(1, 100001))  # as the terminal writes it
     assert seen.left_out + 1000 == whole
     assert run(env, "echo short").left_out == 0
 
@@ -380,7 +380,7 @@ def test_the_same_seed_gives_the_same_episode(make: Make) -> None:
     assert episodes[0][0] != episodes[2][0] and episodes[0][1] != episodes[2][1]
 
 
-# ------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------ refusals
 
 
 @pytest.mark.parametrize(
@@ -501,7 +501,7 @@ def test_which_checks_hold_is_for_the_driver_alone(make: Make) -> None:
     assert "checks" not in public_view(env.state)
 
 
-# ------------------------------------------------------------------ kinds of sandboxes
+# ------------------------------------------------------------------ sandbox kinds
 
 
 @pytest.mark.slow
@@ -525,7 +525,7 @@ def test_every_kind_of_sandbox_has_a_terminal(make: Make, kind: str) -> None:
     assert run(env, "cat f").output == "1"
 
 
-# ------------------------------------------------------------------ over a socket
+# ------------------------------------------------------------------ client and server
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ class Game:
     def finish(self) -> tuple[dict[int, float], dict[str, Any]]:
         """Return the rewards and the info of a finished game.
 
-        Players whose reward is no number are left out.
+        Players whose reward is not a number are left out.
         """
         with self._dice.activate():
             rewards, info = self._env.close()
@@ -151,7 +151,8 @@ class Game:
             for writer in self._writers:
                 written = writer.observation(player, written)
         except (AssertionError, IndexError, KeyError, TypeError, ValueError) as error:
-            # Some need a message, such as a board, that their game does not send each time.
+            # Some wrappers need a message, such as a board, that their game does not send each
+            # time.
             logger.info("%s: %s writes nothing: %r", self.env_id, self._writers, error)
             written = None
         if isinstance(written, str):

@@ -171,7 +171,7 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
             episode_id: Becomes `state.episode_id`; None generates one.
             task: A task or its id. It determines the game and the seed.
             env_id: The game of this episode; None plays the environment's own.
-            num_players: The number of players. None takes the environment's own for its own game.
+            num_players: The number of players. None uses the environment's own for its own game.
                 For another game, it is 2 with an opponent, else 1.
             max_turns: Messages of the agent after which the game is truncated.
             opponent: The player of the other seats. ``none``: the agent; ``random``: a random one
@@ -385,7 +385,7 @@ class TextArenaEnvironment(Environment[TextArenaAction, TextArenaObservation, Te
         self._game, self._seed, self._said = game, seed, []
         self._episode_id = episode_id or str(uuid.uuid4())
         self._is_over, self._last = False, None
-        self.REWARD = _make_reward_spec(setting.env_id)  # type: ignore[misc]  # of this game's rewards
+        self.REWARD = _make_reward_spec(setting.env_id)  # type: ignore[misc]  # for this game
         if game.is_over:
             return self._finish(game, self._seat(game), {})
         return self._remember(restart(self._observe(game, self._seat(game), {})))

@@ -1,7 +1,7 @@
-"""Tests of the TextArena environment, without the library and, in a process, with it.
+"""Tests of the TextArena environment, without the library and in a process that has it.
 
-The library's own tests are in `with_textarena.py`, which runs in a virtual environment that has
-it.
+`with_textarena.py` has the tests that need the library. They run in a virtual environment with the
+library.
 """
 
 from __future__ import annotations

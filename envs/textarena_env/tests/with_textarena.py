@@ -1,6 +1,6 @@
 """Tests of the TextArena environment that need the library.
 
-None of it reaches the network: the two games that need data of NLTK are given some of our own.
+The tests need no network: the two games that need NLTK data get made-up data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from textarena_env.server.opponents import find_listed_moves
 from textarena_env.server.textarena_environment import TASK_GAMES, TextArenaEnvironment
 
 pytestmark = [
-    pytest.mark.filterwarnings("default"),  # the library's own are not ours to mend
+    pytest.mark.filterwarnings("default"),  # the library's own warnings are not ours to fix
     pytest.mark.timeout(300),
 ]
 
@@ -63,7 +63,7 @@ def say(env: TextArenaEnvironment, message: str) -> TextArenaObservation:
 
 
 def any_move(seen: TextArenaObservation) -> TextArenaAction:
-    """Return the first move that the game lists, or else a wrong one."""
+    """Return the first move that the game lists, or else an invalid one."""
     return TextArenaAction(message=next(iter(find_listed_moves(seen.new_messages)), "[0]"))
 
 
@@ -94,7 +94,7 @@ def test_it_keeps_the_contract(env_id: str, num_players: int, arguments: dict[st
         actions=any_move,
         reset_arguments=arguments,
         max_steps=8,
-        # That gives each argument by itself, and opponents need several.
+        # The check passes each argument alone, but opponents need several arguments.
         skip=[ARGUMENTS_ARE_TAKEN] if arguments else [],
     )
 
@@ -182,7 +182,7 @@ def test_the_seed_determines_the_game_and_is_not_ignored(env_id: str) -> None:
     states = set()
     for seed in (0, 1, 2, 3, -1, 2**70):
         first.reset(seed=seed)
-        say(first, "[4 4]")  # before which a mine field is not laid
+        say(first, "[4 4]")  # the game lays the mines after the first move
         states.add(repr((first.state.raw_state, first.render())))
     assert len(states) > 1
 
@@ -361,7 +361,7 @@ def test_two_wrong_moves_end_a_game_as_the_library_has_it() -> None:
 
 @pytest.mark.parametrize("env_id", ["Countdown-v0", "Cryptarithm-v0", "Secretary-v0"])
 def test_invalid_moves_that_end_a_game_are_paid_for_as_the_worst(env_id: str) -> None:
-    """Countdown pays an error text for a wrong move, which used to be unscored."""
+    """Countdown pays an error text for an invalid move, which used to be unscored."""
     last = paid(env_id, ["nonsense"] * 2, seed=1)
     assert last.done and last.reward == -1.0 and last.components == {"payoff": -1.0}
 
@@ -380,7 +380,7 @@ def test_a_reward_that_is_no_number_is_none_with_a_reason(monkeypatch: pytest.Mo
 def test_a_limit_on_turns_cuts_a_game_off() -> None:
     env = make("Mastermind-v0", max_turns=3)
     seen = play(env, seed=1)
-    if not seen[-1].truncated:  # two wrong moves end it before
+    if not seen[-1].truncated:  # two invalid moves end the game earlier
         env.reset(seed=1)
         seen = [say(env, f"[1 2 3 {n}]") for n in (4, 5, 6)]
     assert seen[-1].done and seen[-1].truncated and seen[-1].reward == 0.0
@@ -399,12 +399,12 @@ def test_a_game_whose_code_fails_is_over() -> None:
     assert env.reset(seed=1).prompt
 
 
-# ------------------------------------------------------------------ Wordle, with words of our own
+# ------------------------------------------------------------------ Wordle, with made-up words
 
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make data of NLTK in the form that TextArena reads, with our own words and tagger."""
+    """Make NLTK data in the form that TextArena reads, with made-up words and a tagger."""
     folder = tmp_path_factory.mktemp("nltk_data")
     corpus = folder / "corpora" / "words"
     corpus.mkdir(parents=True)
@@ -470,7 +470,7 @@ def test_a_game_whose_data_are_missing_says_what_to_install(tmp_path: Path) -> N
     assert "nltk.downloader words" in ran.stderr.splitlines()[-1]
 
 
-# ------------------------------------------------------------------ as public programs read it
+# ------------------------------------------------------------------ compatibility
 
 READ_AS_TRAINERS_DO = """
 import json
@@ -549,7 +549,7 @@ def test_the_last_reward_of_the_state_is_always_a_number() -> None:
     assert env.state.last_reward == 0.0
 
 
-# ------------------------------------------------------------------ what it may pay
+# ------------------------------------------------------------------ reward ranges
 
 
 def paid(env_id: str, messages: Iterable[str], **reset: Any) -> StepResult[Any]:
@@ -573,7 +573,7 @@ def test_payoffs_reach_both_ends_of_the_range_that_is_declared() -> None:
 
 
 def test_to_hold_out_against_an_opponent_pays_no_more_than_to_lose() -> None:
-    """A truncated game used to pay 0, a lost one -1."""
+    """A truncated game used to score 0, and a lost one -1."""
     cut_off = paid("TicTacToe-v0", ["[0]"], opponent="random", max_turns=1, seed=1)
     assert cut_off.truncated and cut_off.reward == -1.0
     assert cut_off.components == {"payoff": -1.0}
@@ -621,10 +621,10 @@ def test_keyword_variables_reach_the_game(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TEXTARENA_KW_MAX_NUMBER", "7")
     env = TextArenaEnvironment()
     assert "7" in env.reset(seed=1).prompt
-    assert env.reset(env_id="Mastermind-v0", seed=1).prompt  # not meant for other games
+    assert env.reset(env_id="Mastermind-v0", seed=1).prompt  # the options are not for other games
 
 
-# ------------------------------------------------------------------ what is hidden
+# ------------------------------------------------------------------ private fields
 
 
 def test_the_secret_is_told_to_nobody_in_the_game() -> None:

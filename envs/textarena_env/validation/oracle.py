@@ -14,5 +14,5 @@ def oracle(view: Any) -> dict[str, Any]:
 
 
 def do_nothing(view: Any) -> dict[str, Any]:
-    """Give a guess that is no number."""
+    """Give a guess that is not a number."""
     return {"message": "pass"}

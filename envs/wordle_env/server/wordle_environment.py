@@ -106,7 +106,7 @@ class WordleEnvironment(Environment[WordleAction, WordleObservation, WordleState
             episode_id: Becomes `state.episode_id`; None generates one.
             task: A task or its id. It determines the secret; seed and split have no effect then.
             split: The words to choose from, ``train`` or ``test``.
-            hard_mode: The class's option for this episode; None takes the environment's own.
+            hard_mode: The class's option for this episode; None uses the environment's own.
             max_guesses: Like `hard_mode`.
             max_rejected: Like `hard_mode`.
             accept: Like `hard_mode`.

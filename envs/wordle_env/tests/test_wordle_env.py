@@ -118,7 +118,7 @@ def test_the_client_side_imports_no_server() -> None:
     [
         ("crane", "crane", "ggggg"),
         ("crane", "sound", "---g-"),
-        ("speed", "abide", "--y-y"),  # one e of the secret, so one e of the guess is marked
+        ("speed", "abide", "--y-y"),  # the secret has one e, so one e of the guess is marked
         ("speed", "erase", "y-yy-"),
         ("speed", "steal", "g-g--"),
         ("speed", "crepe", "-ygy-"),
@@ -137,7 +137,7 @@ def test_letters_that_occur_twice_are_marked_as_often_as_the_secret_has_them(
 
 
 def test_marks_agree_with_their_definition_for_any_letters() -> None:
-    """Try all words of three letters, in which much occurs twice."""
+    """Try all words of three letters from a small alphabet, in which letters often repeat."""
     words = ["".join(letters) for letters in itertools.product("abcd", repeat=3)]
     for guessed, secret in itertools.product(words, words):
         marks = mark(guessed, secret)
@@ -330,7 +330,7 @@ def test_seeds_reach_all_words_about_as_often() -> None:
         env.reset(seed=seed)
         seen[secret_of(env)] += 1
     assert set(seen) == set(words_of("train"))
-    assert max(seen.values()) < 30  # ten is the mean
+    assert max(seen.values()) < 30  # the mean is ten
 
 
 def test_without_a_seed_the_words_differ() -> None:
@@ -440,7 +440,7 @@ def test_a_stored_episode_goes_on_anywhere() -> None:
     assert elsewhere.render() == env.render()
     for word in ("sound", "whole", "whale"):
         assert guess(env, word) == guess(elsewhere, word)
-    assert elsewhere.reset().guesses_left == 3  # its own rules again
+    assert elsewhere.reset().guesses_left == 3  # its own rules apply again
 
 
 WRONG: list[dict[str, Any]] = [

@@ -13,7 +13,7 @@ from openenv.cli._failures import handle_termination
 from openenv.cli._groups import GLOBAL_PANEL, CommandEntry, LazyGroup
 from openenv.cli._options import option, takes_options
 
-# The commands in the order of `openenv --help`, each with panel and target.
+# The commands in the order of `openenv --help`, each with its panel and target.
 COMMANDS = {
     "init": CommandEntry("Make", "init:init"),
     "import": CommandEntry("Make", "importing:import_environment"),

@@ -25,9 +25,9 @@ DEBUG_HINT = "`openenv --debug COMMAND ...` shows the traceback"
 
 
 class CommandError(Exception):
-    """A command's failure: the message names the cause, `hint` the cure.
+    """A command's failure: the message names the cause, `hint` names the fix.
 
-    Most functions of this package raise it, so that their docstrings do not say so.
+    Most functions of this package raise this error, so their docstrings do not list it.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, exit_code: int = FAILED) -> None:

@@ -17,7 +17,7 @@ from openenv.providers.process import ProcessProvider
 from openspiel_env import OpenSpielEnv, blackjack
 from openspiel_env.blackjack import CurvePoint, Evaluation
 
-# Distance between the hands of two seeds, more than a demo plays.
+# Distance between the first hands of two seeds; more hands than a demo plays.
 SEED_STRIDE = 10_000_000
 
 

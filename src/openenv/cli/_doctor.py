@@ -52,7 +52,7 @@ class FindingStatus(str, Enum):
 class DoctorFinding(NamedTuple):
     """A capability of this machine, present or missing."""
 
-    area: str  # the group of the capability
+    area: str  # the panel under which the capability is listed
     name: str
     status: FindingStatus  # `missing` if not installed, `broken` if installed and not working
     detail: str  # the version, or the problem
@@ -111,7 +111,7 @@ def run_checks(on_done: Callable[[int], None] = lambda done: None) -> list[Docto
 
 
 def _run_program(*command: str) -> tuple[str, str | None]:
-    """Return a program's output, and what failed, or None."""
+    """Return a program's output, and a description of the failure or None."""
     try:
         done = subprocess.run(  # nosec B603  # no shell; the programs of this module
             command,
@@ -252,9 +252,9 @@ def _kubernetes() -> Iterator[DoctorFinding]:
         yield _missing(name, "no cluster is known", "export KUBECONFIG=FILE")
         return
     try:
-        cluster.find("Pod", "default", "openenv-doctor")  # there is none
+        cluster.find("Pod", "default", "openenv-doctor")  # no such pod exists
     except ClusterError as error:
-        if error.status != 403:  # the user may not read this namespace
+        if error.status != 403:  # 403: the user may not read this namespace
             yield _broken(name, redact(str(error)), "kubectl cluster-info")
             return
     yield _ok(name, "the API server answers")

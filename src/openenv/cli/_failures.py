@@ -74,7 +74,7 @@ def run_and_report(run: Callable[[], Any]) -> int:
         return FAILED
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except typer.Abort:  # at a question
+    except typer.Abort:  # Ctrl-C at a prompt, or a declined confirmation
         say("aborted")
         return FAILED
     except CommandError as error:
@@ -139,7 +139,7 @@ def _error_text(error: Exception) -> str:
 
 def describe_user_error(error: Exception) -> str:
     """Return class, text and source line of an error raised by a user's code."""
-    if isinstance(error, SyntaxError):  # the text has the line
+    if isinstance(error, SyntaxError):  # the error's text names the line
         return _error_text(error)
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     theirs = [one for one in frames if not one[0].startswith(NOT_THEIRS)]

@@ -52,7 +52,7 @@ class _ModelSource:
     # The keys of a `Dict` if `is_spread`, otherwise a single field `name`.
     fields: list[SourceField] = field(default_factory=list)
     is_spread: bool = False
-    classes: list[str] = field(default_factory=list)  # the source of those that the fields need
+    classes: list[str] = field(default_factory=list)  # source of the classes that the fields need
     has_arrays: bool = False
     has_annotated: bool = False
 

@@ -1,4 +1,4 @@
-"""Renders the trees that `openenv init` and `openenv import` write.
+"""Rendering of the trees that `openenv init` and `openenv import` write.
 
 A tree consists of layers, which are directories of `template/`: `common`, and the layers of one
 template. A later layer's file replaces an earlier layer's, or is inserted there at a line
@@ -32,8 +32,8 @@ from openenv._internal.version import version
 def minimum_version(version: str) -> str:
     """Return the version requirement of a new environment: at least the running OpenEnv.
 
-    A development version is required too. Since no index has it, installation fails without the
-    wheel instead of installing another package of the same name.
+    A development version also becomes a requirement. No index has it, so without the wheel the
+    installation fails, instead of installing another package of the same name.
     """
     return "" if version == "0.0.0" else f">={version.partition('+')[0]}"
 
@@ -56,14 +56,14 @@ TEMPLATES: Mapping[str, Sequence[str]] = {
 """The layers of each template of `openenv init`, by its name."""
 
 DEFAULTS = {
-    "SUMMARY": "",  # of the environment, in a few words
+    "SUMMARY": "",  # a few words about the environment
     "STEP": "result = env.step(__ENV_CLASS_NAME__Action(__EXAMPLE__))",
-    "EXAMPLE": "",  # the arguments of an action
+    "EXAMPLE": "",  # the arguments of a sample action
     "DEPENDENCIES": f'"{OPENENV}"',
     "OPENENV": OPENENV,
     "SINCE": SINCE,
-    "OPENENV_SOURCE": "",  # where uv finds it, if on no index
-    "FIND_LINKS": "",  # where pip finds it, if on no index
+    "OPENENV_SOURCE": "",  # the place where uv finds OpenEnv if no index has it
+    "FIND_LINKS": "",  # the place where pip finds OpenEnv if no index has it
     "REWARD": "{range: [0.0, 1.0], oracle_tolerance: 0.0, floor_margin: 0.5}",
     "TAGS": "example",
     "ALSO_IN_THE_WHEEL": "",
@@ -72,7 +72,7 @@ DEFAULTS = {
 }
 """The other placeholders, such as ``__SUMMARY__``, and their default values."""
 
-# Directories that runs write to. The template cannot hold them: Git ignores every outputs/ here.
+# Directories for output. The template cannot contain them, because Git ignores every outputs/ here.
 EMPTY_DIRECTORIES = ("outputs/logs", "outputs/evals")
 
 
@@ -111,7 +111,7 @@ class EnvironmentNames:
 
 
 class TemplateInputs(NamedTuple):
-    """What `render` takes beside the names."""
+    """The inputs of `render` besides the names."""
 
     layers: Sequence[str]
     fills: Mapping[str, str]

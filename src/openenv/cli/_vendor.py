@@ -256,7 +256,7 @@ def _names(tree: ast.Module, parts: Sequence[str], is_package: bool) -> dict[str
 
 
 def _bases(name: str, classes: Classes, seen: set[str]) -> Iterator[str]:
-    """Yield the dotted names of a class's bases, and of theirs; add those in the source to `seen`.
+    """Yield the dotted names of a class's bases and their bases; add visited classes to `seen`.
 
     A class that the source re-exports under a shorter path is found by its name, if only one class
     has that name.

@@ -2,25 +2,25 @@
  * Detection of silent connections, whose packets are dropped without a close.
  *
  * Web pages cannot send pings. Therefore a connection is watched while an answer is awaited: after a
- * third of the limit without a frame the server is sent a request that it answers at once. If another
- * two thirds pass without a frame, the connection is given up.
+ * third of the limit without a frame, the client sends a request that the server answers at once.
+ * If another two thirds pass without a frame, the client gives the connection up.
  *
  * @module
  */
 
-/** The connection that is watched. */
+/** The watched connection. */
 export interface Watched {
-  /** Return whether an answer is awaited. Silence means nothing otherwise. */
+  /** Return whether an answer is awaited. Otherwise silence is no sign of a failure. */
   isAwaiting(): boolean;
   /** Send a request that the server answers at once. */
   probe(): void;
-  /** End the connection: nothing came. */
+  /** End the connection after too much silence. */
   giveUp(): void;
 }
 
-const PERIODS = 3; // of a limit
-const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one fires at once
-/** Frames that came while the timers stood still, as on a laptop that slept, are read first. */
+const PERIODS = 3; // per limit
+const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer timer fires at once
+/** Time to read frames that arrived while the timers stood still, as on a sleeping laptop. */
 const READ_FIRST_MS = 50;
 
 /** Watches a connection while an answer is awaited. */
@@ -38,12 +38,12 @@ export class Keepalive {
     this.#periodMs = periodMs > LONGEST_TIMER_MS ? Infinity : periodMs;
   }
 
-  /** Note a sign of life of the server. */
+  /** Record that a frame has come from the server. */
   heard(): void {
     this.#isHeard = true;
   }
 
-  /** Note that an answer is awaited from now on. */
+  /** Start watching, because an answer is awaited. */
   start(): void {
     if (this.#timer !== undefined || this.#periodMs === Infinity) return;
     this.#isHeard = false;
@@ -70,7 +70,7 @@ export class Keepalive {
       this.#timer = setTimeout(() => this.#decide(), READ_FIRST_MS);
       return;
     }
-    this.#wait(); // before the probe, which is awaited too
+    this.#wait(); // before the probe, which also awaits an answer
     if (this.#silentPeriods > 0) this.#watched.probe();
   }
 

@@ -18,11 +18,11 @@ export interface Address {
 /** The receiver of a transport's frames. */
 export interface Receiver {
   onFrame(frame: Frame): void;
-  /** The transport is closed; `code` is that of RFC 6455. */
+  /** Called when the transport has closed; `code` is a close code of RFC 6455. */
   onClosed(code: number, reason: string): void;
 }
 
-const BROKEN = 1006; // by RFC 6455 the code of a socket that was not closed
+const BROKEN = 1006; // RFC 6455: the connection ended without a close frame
 const CLOSE_FOLLOWS_MS = 100;
 
 interface Ended {
@@ -30,7 +30,7 @@ interface Ended {
   readonly reason: string;
 }
 
-/** An open WebSocket. Frames are kept until a receiver is attached, or `receive` reads them. */
+/** An open WebSocket. It keeps frames until a receiver is attached, or `receive` reads them. */
 export class WebSocketTransport {
   readonly protocol: string;
   readonly #socket: WebSocket;
@@ -49,7 +49,7 @@ export class WebSocketTransport {
       this.#wake();
     };
     socket.onclose = ({ code, reason }) => this.#end(code, reason);
-    // A close follows; but not in every Node 22.
+    // A close event follows, except in some versions of Node 22.
     socket.onerror = () => setTimeout(() => this.#end(BROKEN, ""), CLOSE_FOLLOWS_MS);
   }
 
@@ -82,7 +82,7 @@ export class WebSocketTransport {
     throw new ConnectError(`the server closed the socket (${[code, reason].join(" ").trim()})`);
   }
 
-  /** Hand all frames to a receiver from now on, first those that were kept. */
+  /** Pass all frames to a receiver from now on, the kept ones first. */
   attach(receiver: Receiver): void {
     this.#receiver = receiver;
     for (const frame of this.#early.splice(0)) receiver.onFrame(frame);
@@ -93,7 +93,7 @@ export class WebSocketTransport {
     if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(frame);
   }
 
-  /** Close the socket. Web pages may send code 1000 or private codes only. */
+  /** Close the socket with code 1000; web pages may only send this code or private codes. */
   close(): void {
     this.#socket.close(1000);
   }
@@ -118,7 +118,7 @@ export async function openTransport(
     if (!refusal.isThere || subprotocols.length === 0) throw error;
   }
   // If the server chooses no subprotocol, the browser or Node refuses the socket. But the failure may
-  // have been an accident, so version 1 is tried again before version 0.
+  // be temporary, so the client tries version 1 again before version 0.
   try {
     return await opened(address, subprotocols);
   } catch {
@@ -139,7 +139,7 @@ export async function reopenTransport(
   }
 }
 
-/** Node's WebSocket takes headers, so that a key need not be a subprotocol, of which one is chosen. */
+/** True in Node, whose WebSocket takes headers. In browsers, the key is sent as a subprotocol. */
 const TAKES_HEADERS =
   (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node !==
   undefined;
@@ -175,7 +175,7 @@ function opened(address: Address, subprotocols: readonly string[]): Promise<WebS
   });
 }
 
-/** Ask by HTTP why a handshake failed, which a WebSocket does not tell, or whether a server is there. */
+/** Ask by HTTP why a handshake failed, which a WebSocket does not reveal, or if a server exists. */
 async function refusalAt(address: Address): Promise<ConnectError | { isThere: boolean }> {
   const { url, apiKey, timeoutS } = address;
   let response: Response;
@@ -184,7 +184,7 @@ async function refusalAt(address: Address): Promise<ConnectError | { isThere: bo
     const signal = AbortSignal.timeout(timeoutS * 1000);
     response = await fetch(routeUrl(url, "http"), { headers, signal, redirect: "manual" });
   } catch {
-    // No server; or, on a web page, a server that does not let the page read its answers.
+    // No server, or, on a web page, a server whose answers the page may not read.
     return { isThere: !TAKES_HEADERS };
   }
   try {
@@ -197,7 +197,7 @@ async function refusalAt(address: Address): Promise<ConnectError | { isThere: bo
 }
 
 /**
- * Ask by HTTP whether a server answers. If a web page may not ask, that counts as an answer.
+ * Ask by HTTP whether a server answers. If a web page may not ask, the result is true.
  *
  * @param timeoutS - Seconds to wait for an answer.
  */
@@ -213,7 +213,7 @@ export async function isHealthy(address: Address, timeoutS: number): Promise<boo
   }
 }
 
-/** The routes that a server prints, one of which may end an address. */
+/** Routes that servers print, with which an address may end. */
 const PAGES = /\/(docs|health|mcp|web|ws)$/i;
 
 /** Return the URL of a route of a server, for WebSocket or HTTP. */
@@ -230,7 +230,7 @@ export function routeUrl(url: string, scheme: "ws" | "http", route = "ws"): stri
   return target.href;
 }
 
-/** Parse an address; without a scheme, as in `localhost:8000`, it is HTTP. */
+/** Parse an address. An address without a scheme, such as `localhost:8000`, means HTTP. */
 function parsed(url: string): URL {
   const text = url.trim();
   try {

@@ -1,3 +1,3 @@
-// WebRTC reaches addresses past every interception and resolver.
+// WebRTC would bypass every interception and the resolver.
 delete window.RTCPeerConnection;
 delete window.webkitRTCPeerConnection;

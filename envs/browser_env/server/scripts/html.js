@@ -1,5 +1,5 @@
-// The document without what tells a reader nothing: scripts, styles, comments, what is not shown,
-// and attributes but a few.
+// The document's HTML without parts that are useless to a reader: scripts, styles, comments,
+// invisible elements, and most attributes.
 ((most) => {
   const LEFT_OUT = new Set(["SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "LINK", "META", "BASE"]);
   const KEPT = new Set([
@@ -17,7 +17,7 @@
   const escaped = (text) =>
     text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
   const state = (element) => {
-    const now = {}; // false leaves an attribute out
+    const now = {}; // false omits an attribute
     if (element instanceof HTMLInputElement) {
       if (element.type === "checkbox" || element.type === "radio") now.checked = element.checked;
       else now.value = element.type === "password" ? false : element.value;

@@ -1,7 +1,7 @@
-// Resolves after a frame was drawn and what was queued has run. Page scripts cannot reach this world.
+// Resolves after a frame was drawn and queued tasks have run. Page scripts cannot reach this world.
 new Promise((resolve) => {
   const later = () => setTimeout(() => resolve(document.readyState === "complete"), 0);
-  const late = setTimeout(later, 250); // a tab that is not shown draws no frames
+  const late = setTimeout(later, 250); // a hidden tab draws no frames
   requestAnimationFrame(() => {
     clearTimeout(late);
     later();

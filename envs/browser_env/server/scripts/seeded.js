@@ -1,6 +1,6 @@
-// Runs in every document before its own scripts. SEED is an unsigned number of 32 bits.
+// Runs in every document before its own scripts. SEED is an unsigned 32-bit number.
 (() => {
-  // A document's numbers depend on the seed and on its address (FNV-1a), not on what came before.
+  // A document's numbers depend on the seed and its address (FNV-1a), not on earlier documents.
   let state = SEED >>> 0;
   for (const letter of location.href) {
     state = Math.imul(state ^ letter.codePointAt(0), 16777619) >>> 0;
@@ -27,12 +27,12 @@
       return digits.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
     };
   }
-  // The pages' own clock stands still, but counts the milliseconds in which it was set up.
+  // The pages' clock stands still, but it counts the milliseconds of its own setup.
   const begin = Date.now();
   performance.now = () => Date.now() - begin;
   const requestAnimationFrame = window.requestAnimationFrame;
   window.requestAnimationFrame = (call) => requestAnimationFrame(() => call(performance.now()));
-  // Under the pages' own clock an interval of 0 would never let time move on.
+  // With the pages' clock, an interval of 0 would never let time advance.
   const setInterval = window.setInterval;
   window.setInterval = (call, delay, ...rest) =>
     setInterval(call, Math.max(1, Number(delay) || 0), ...rest);

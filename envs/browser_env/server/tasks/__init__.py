@@ -1,4 +1,4 @@
-"""The bundled tasks: small web sites, each with instances without number."""
+"""The bundled tasks: small web sites, each in many variants."""
 
 from __future__ import annotations
 

@@ -315,7 +315,7 @@ def _report_errors(output_dir: Path, env: str) -> Iterator[None]:
                 raise MisuseError(str(error)) from error
             except OSError as error:
                 raise CommandError(describe_error(error), hint=again) from error
-    except ModuleNotFoundError as error:  # of the environment's own code
+    except ModuleNotFoundError as error:  # a module that the environment's own code imports
         raise CommandError(
             f"the environment needs {error.name!r}, which is not installed"
         ) from error

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 0.5
 # Not a valid key, since keys contain no spaces; a server with it does not start.
 PLACEHOLDER = "put a key of your own here"
-# Help panels, which also tell the destination of an option.
+# Help panels; each also identifies the destination to which an option applies.
 SPACE = "Options with --space"
 KUBERNETES = "Options with --kubernetes"
 KUBERNETES_TIMEOUT_S = 300.0
@@ -204,7 +204,7 @@ def _cluster_options(asked: ClusterDestination, sent: dict[str, str]) -> Kuberne
             service_account=asked.service_account,
             image_pull_secrets=tuple(asked.image_pull_secret or ()),
             runtime_class=asked.runtime_class,
-            pull=asked.pull,  # type: ignore[arg-type]  # which is checked
+            pull=asked.pull,  # type: ignore[arg-type]  # checked by KubernetesOptions
         )
     except ValueError as error:
         raise MisuseError(str(error)) from None

@@ -25,7 +25,7 @@ TREATMENTS = ("fail", "skip", "fail-all")
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """How samples are judged."""
+    """Options that decide how samples are judged."""
 
     threshold: float | None = option(
         None,
@@ -127,7 +127,7 @@ def evaluate_command(
         )
 
         check_extra(reports if output_dir is not None else ())
-        if run is None and compare is not None:  # both are to be evaluated alike
+        if run is None and compare is not None:  # evaluate the new run by the rules of the old one
             evaluation = {**_comparable(stored_rules(compare)), **evaluation}
         if run is not None:
             found = load_evaluation(run, **evaluation)
@@ -200,7 +200,7 @@ def _stored_run(env: str | None, stored: Path | None) -> Path | None:
 def _config(
     options: dict[str, Any], run: Path | None, found: Evaluation, lowest: float | None
 ) -> EvalConfig:
-    """Describe what was asked for, so that it can be done again."""
+    """Return a record of the requested evaluation, from which it can be repeated."""
     import openenv
     from openenv.evals import EvalConfig
 

@@ -28,8 +28,8 @@ from openenv.cli.commands.init import check_name, check_target, write_environmen
 class _Library(NamedTuple):
     title: str
     needs: Sequence[str]  # requirements
-    layers: Sequence[str]  # of the template, after `common`
-    models: str  # what actions and observations are
+    layers: Sequence[str]  # template layers, after `common`
+    models: str  # words for the README: what actions and observations are
 
 
 OF_SPACES = ("imported", "imported-spaces"), "of its own spaces; `/schema` shows them"
@@ -185,7 +185,7 @@ def _arguments(
 ) -> dict[str, Any]:
     given = [one for one in tool.args.args if one.arg != "self"]
     required = given[: len(given) - len(tool.args.defaults)]
-    if found.kind == "ors":  # one argument, a model, whose fields are the tool's
+    if found.kind == "ors":  # a single argument: a model whose fields are the tool's arguments
         return {}
     return {one.arg: EXAMPLES.get(_type_name(one.annotation)) for one in required}
 

@@ -43,7 +43,7 @@ def info(
     except ConnectError as error:
         raise CommandError(str(error), hint="is it running? start it: openenv serve") from error
     except ProviderError as error:
-        why = str(error).splitlines()[-1].removeprefix("error: ")  # the last words of its server
+        why = str(error).splitlines()[-1].removeprefix("error: ")  # the last line of server output
         raise CommandError(
             f"{target} cannot be served: {why}",
             hint="--static says what its files say, and runs nothing of it",
@@ -70,7 +70,7 @@ def _collect(target: str, static: bool) -> dict[str, Any]:
     if static:
         return files
     with _info.serve_temporarily(package_called(target)) as address:
-        # What is stated of a package says more than what its class is called.
+        # The package's files override the server's answers, which derive from the class.
         return {**_info.query_server(address), **files}
 
 

@@ -241,7 +241,7 @@ def _lock(target: Path, builds: bool) -> bool:
 
 
 def _print_next_steps(target: Path, count: int, *, has_oracle: bool) -> None:
-    level = "" if has_oracle else " --level runtime"  # beyond it an oracle is asked
+    level = "" if has_oracle else " --level runtime"  # higher levels require an oracle
     steps = {
         f"cd {shlex.quote(str(target))} && pip install -e . && pytest": "install and test it",
         "openenv serve": "serve it",

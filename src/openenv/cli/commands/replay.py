@@ -116,7 +116,7 @@ def _report_errors() -> Iterator[None]:
         raise MisuseError(str(error), hint="is it running? start it: openenv serve") from error
     except (OpenEnvError, ManifestError, OSError) as error:
         raise MisuseError(describe_error(error)) from error
-    except Exception as error:  # whatever the environment's own code raises when it is imported
+    except Exception as error:  # any error of the environment's own code at import
         raise MisuseError(
             f"it could not be played: {describe_user_error(error)}", hint=DEBUG_HINT
         ) from error

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from openenv.rollouts import RolloutProgress, Summary
     from openenv.tasks import Taskset
 
-# The groups are also options of `openenv eval`; their order is that of the help.
+# The option groups are shared with `openenv eval`; their order is the order in the help.
 
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """Who plays, and on which tasks."""
+    """Options that select the policy and the tasks."""
 
     policy: str = option(
         "random",
@@ -53,7 +53,7 @@ class TaskOptions:
 
 @dataclass(frozen=True)
 class AmountOptions:
-    """How many episodes are played."""
+    """Options that set how many episodes are played."""
 
     samples: int = option(
         1,
@@ -70,7 +70,7 @@ class AmountOptions:
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """When an episode is stopped."""
+    """Options that limit an episode."""
 
     max_steps: int | None = option(
         None, min=1, show_default="no limit", help="Stop an episode after this many steps."
@@ -88,7 +88,7 @@ class LimitOptions:
 
 @dataclass(frozen=True)
 class FailureOptions:
-    """What happens to failed episodes, and who scores the others."""
+    """Options for failed episodes and for scoring the others."""
 
     retries: int = option(2, min=0, help="Number of retries after a temporary failure.")
     error_budget: str = option(
@@ -348,7 +348,7 @@ def report_errors(output: Path | None, env: str | None = None) -> Iterator[None]
         raise MisuseError(str(error)) from error
     except (OpenEnvError, OSError) as error:
         raise CommandError(describe_error(error)) from error
-    except ValueError as error:  # of an option that means nothing
+    except ValueError as error:  # an invalid value of an option
         raise MisuseError(str(error)) from error
 
 

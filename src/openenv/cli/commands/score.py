@@ -248,7 +248,7 @@ def _report_errors(output: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         say(f"what was scored is in {output}; --resume goes on with it")
         raise
-    except Exception as error:  # whatever the scorer's own code raises when it is imported
+    except Exception as error:  # any error of the scorer's own code at import
         raise MisuseError(
             f"nothing could be scored: {describe_user_error(error)}", hint=DEBUG_HINT
         ) from error

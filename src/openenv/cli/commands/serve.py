@@ -166,13 +166,13 @@ def serve(
     from openenv.server.loading import TargetError
     from openenv.tasks import ServedTasks, TasksetError
 
-    if web:  # where the application is made, which may be in another process, it is read
+    if web:  # create_app reads the setting, perhaps in another process
         settings.enable_web_interface()
     if api_key_file is not None:
         use_api_key_file(str(api_key_file))
     sys.path.insert(0, str(Path.cwd()))
     recording = recording_of(record, record_on_request, reload)
-    if log_format is not None:  # worker processes, and the one that --reload starts, read it there
+    if log_format is not None:  # worker processes and the process of --reload read the variable
         os.environ["OPENENV_LOG_FORMAT"] = log_format.value
     set_up_logs()
     if max_concurrent_envs is not None:  # as above
@@ -206,7 +206,7 @@ def serve(
     if reload:
         _reload(target, bound, host, options)
     else:
-        # It ends by the signal itself, so that what supervises it knows why.
+        # SIGTERM keeps its default effect, so that a supervisor sees the signal as the cause.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         run.serve(application, host=host, bound=bound, **options)
 
@@ -261,7 +261,7 @@ def recording_of(
 def _reload(target: str, bound: socket.socket, host: str, tls: dict[str, Any]) -> None:
     from openenv.server import run
 
-    # Another process loads the target, and its supervisor takes the port by itself.
+    # Another process loads the target, and its supervisor binds the port itself.
     port = bound.getsockname()[1]
     bound.close()
     os.environ["OPENENV_DEBUG"] = "1"
@@ -325,7 +325,7 @@ def load_application(
         raise CommandError(error.reason, hint=error.hint) from error
     except TargetError as error:
         raise CommandError(str(error), hint=_other_targets(target)) from error
-    except Exception as error:  # whatever the environment's own code raises
+    except Exception as error:  # any error of the environment's own code
         raise CommandError(
             f"{target} could not be loaded: {describe_user_error(error)}",
             hint=_missing_module(error, target) or DEBUG_HINT,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from openenv.validation.static.builds import BuildSettings
     from openenv.validation.types import Level
 
-# The exit codes of RFC 008 beside 0 and 1: it cannot be told what this is; something else is wrong.
+# Exit codes of RFC 008 besides 0 and 1: TARGET is not a package; any other error.
 NO_PACKAGE = 2
 INTERNAL = 3
 
@@ -56,7 +56,7 @@ class ProviderChoice(str, Enum):
 
 @dataclass(frozen=True)
 class ValidateOptions:
-    """The options of a validation, but for those of the image."""
+    """The options of a validation, except those of the image."""
 
     target: str | None = argument(
         None,
@@ -110,7 +110,7 @@ class ValidateOptions:
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """How the image of an environment is built."""
+    """The options of the image's build."""
 
     base: str | None = option(
         None, metavar="IMAGE", help="Base image of the build, as for `openenv build`."
@@ -214,7 +214,7 @@ def level_of(name: str, learn: bool) -> Level:
 
 @contextmanager
 def _report_errors() -> Iterator[None]:
-    """Say what went wrong, by the exit codes of RFC 008."""
+    """Convert errors to `CommandError`, with the exit codes of RFC 008."""
     from openenv.errors import OpenEnvError
     from openenv.validation.signature import SignatureError, UnsupportedPackageError
     from openenv.validation.targets import PackageNotFound
@@ -232,7 +232,7 @@ def _report_errors() -> Iterator[None]:
         ) from error
     except OpenEnvError as error:
         raise CommandError(str(error), exit_code=INTERNAL) from error
-    except Exception as error:  # whatever it is, it is no verdict
+    except Exception as error:  # any other error is not a verdict
         raise CommandError(f"{type(error).__name__}: {error}", exit_code=INTERNAL) from error
 
 
@@ -246,7 +246,7 @@ def _check_lock(package: Path, openenv: Path | None) -> None:
     try:
         plan = read_plan(package, default_dockerfile=own_dockerfile())
     except BuildError:
-        return  # which a check of the static level reports
+        return  # a check of the static level reports this error
     if plan.dockerfile.is_locked:
         try:
             check_lock(plan, openenv)
@@ -411,7 +411,7 @@ def _inspect_server(url: str, asked: ValidateOptions) -> None:
     from openenv.cli._info import check_answers
     from openenv.validation.server_criteria import inspect_server
 
-    if not asked.as_json and asked.output is None:  # a report of nothing is for programs only
+    if not asked.as_json and asked.output is None:  # only programs want a report without answers
         check_answers(url, asked.timeout)
     report = inspect_server(url, timeout_s=asked.timeout)
     if asked.output is not None:
