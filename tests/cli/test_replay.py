@@ -225,6 +225,15 @@ def test_what_is_not_whole_is_skipped(directory: Path) -> None:
     assert (report.episodes, report.skipped, report.events) == (1, 3, 2)
 
 
+def test_an_episode_that_cannot_be_played_and_has_a_gap_is_skipped_once(directory: Path) -> None:
+    file = changed(recorded(directory, Dice), 4, lambda event: event.update(unrecorded="too large"))
+    lines = file.read_text().splitlines()
+    gap = json.dumps({"event": "gap", "lost": 1, "time": 0.0})
+    file.write_text("\n".join([*lines[:4], gap]) + "\n")
+    report = replay(file)
+    assert (report.episodes, report.skipped, report.divergence) == (1, 1, None)
+
+
 class Waiting(Dice):
     """Its steps take as long as they are told."""
 

@@ -71,6 +71,9 @@ def test_an_engine_that_has_the_image_is_not_passed_over_for_want_of_an_sdk(
     if not has_it:
         assert isinstance(provider_for("echo-env", "echo-env"), ProcessProvider)
         return
+    other = tmp_path / "docker"  # is asked first, and lacks the image
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
     with pytest.raises(MissingPackage, match="OPENENV_RUN_IMAGES=process") as caught:
         provider_for("echo-env", "echo-env")
     assert str(program) in str(caught.value) and "openenv[docker]" in str(caught.value)

@@ -86,13 +86,15 @@ class ModelCall:
     def record_answer(self, completion: Mapping[str, Any], answer_id: str | None = None) -> None:
         """Record an answer, as one node of the graph for each choice."""
         session = self.session
-        used = int((completion.get("usage") or {}).get("total_tokens") or 0)
+        tokens = 0
         for number, choice in enumerate(completion.get("choices") or ()):
             node = session.record_answer(self._node(completion, choice))
-            session.n_tokens += len(node.prompt_ids) + len(node.sampled_ids) or used
+            tokens += len(node.prompt_ids) + len(node.sampled_ids)
             if number == 0 and answer_id:
                 has_instructions = bool(self.body.get("instructions"))
                 session.responses[answer_id] = (node.node_id, has_instructions)
+        # The usage counts the tokens of all choices.
+        session.n_tokens += tokens or int((completion.get("usage") or {}).get("total_tokens") or 0)
 
     def record_failure(
         self,

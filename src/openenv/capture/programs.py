@@ -13,6 +13,7 @@ TRL's `HarnessRolloutWorker` calls these methods; `run_program` calls them for `
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -154,15 +155,14 @@ class ProgramSession(ResourceSession):
 
     def close(self) -> None:
         """End the program and all its children, and close the environment's session."""
-        try:
-            self._end()
-            if self._bridge is not None:
-                self._bridge.stop()
-            self.server.registry.delete(self.captured.session_id)
+        with contextlib.ExitStack() as stack:  # each of these is done, also if another one fails
+            stack.callback(self.inner.close)
             if self._directory is not None:
-                self._directory.cleanup()
-        finally:
-            self.inner.close()
+                stack.callback(self._directory.cleanup)
+            stack.callback(self.server.registry.delete, self.captured.session_id)
+            if self._bridge is not None:
+                stack.callback(self._bridge.stop)
+            self._end()
 
     # ------------------------------------------------------------------ the program
 

@@ -205,13 +205,18 @@ def holder_of(image: str) -> str | None:
 
     The engine is named by its program or its address. Docker's SDK is not needed.
     """
+    has_answered = False
     for program in filter(None, map(shutil.which, ("docker", "podman"))):
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             asking = [program, "image", "inspect", image]
             done = subprocess.run(  # nosec B603  # no shell
                 asking, stdin=subprocess.DEVNULL, capture_output=True, timeout=SILENCE_S
             )
-            return program if done.returncode == 0 else None
+            if done.returncode == 0:
+                return program
+            has_answered = True
+    if has_answered:
+        return None
     sockets = (path for path in _sockets() if os.path.exists(path))
     return os.environ.get("DOCKER_HOST") or next(sockets, None)
 

@@ -225,13 +225,14 @@ class _Replay:
                     continue
                 played += 1
                 unseeded += episode.events[0].kind == "reset" and episode.seed is None
+                is_whole = not episode.lost
                 try:
                     divergence = await self._play(episode)
                 except _CannotReplay:
-                    skipped += 1
+                    is_whole = False
                 if divergence is not None:
                     break
-                skipped += bool(episode.lost)
+                skipped += not is_whole
         return ReplayReport(played, self._events, skipped, unseeded, divergence, is_other)
 
     async def _play(self, episode: RecordedEpisode) -> Divergence | None:
