@@ -522,7 +522,7 @@ class _Estimator:
     seed: int
 
     def rate(self, is_one: Callable[[SampleResult], bool | None]) -> Estimate:
-        """Return the share of samples with a property, leaving out None, and its Wilson interval."""
+        """Return the share of samples with a property, without None, and its Wilson interval."""
         import numpy as np
 
         from openenv.evals.statistics import rate_interval, ratio_stderr
