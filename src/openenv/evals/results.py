@@ -1,9 +1,9 @@
 """Evaluations as files, a folder for each run.
 
-rollouts.jsonl   what was played; see `openenv.rollouts.files`
-result.json      an `EvalResult`: what was asked for, and what came of it
-comparison.json  what it has apart from another run, where there is one
-report.html      the same to be read; see `openenv.evals.report`
+rollouts.jsonl   the rollouts; see `openenv.rollouts.files`
+result.json      an `EvalResult`: the configuration and the scores
+comparison.json  the comparison with another run, if any
+report.html      reports for people; see `openenv.evals.report`
 report.md
 """
 

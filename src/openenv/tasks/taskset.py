@@ -134,7 +134,7 @@ class Taskset:
     def filter(self, function: Callable[[Task], Any]) -> Taskset:
         """Return a taskset of the tasks for which `function` returns a true value.
 
-        The function is called at once, once per task.
+        The function is called now, once per task.
         """
         kept = (self._chosen[at] for at, task in enumerate(self) if function(task))
         return self._select_rows(array("Q", kept), "filter")

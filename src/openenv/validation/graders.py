@@ -131,7 +131,7 @@ class Subject:
         manifest: The package's declarations.
         image_ref: The image's digest; None if no image was built.
         running: The running package; None at the static level.
-        outputs_dir: A directory for a grader's files, kept beside the report.
+        outputs_dir: A directory for a grader's files, kept next to the report.
         runtime_evidence: The measured episode, in the public package's form.
         network_evidence_json: The reachable hosts; None if not measured.
         evidence: The collected evidence.

@@ -443,7 +443,7 @@ class _Learner:
         return credited
 
     def _returns(self, played: _LearnerEpisode) -> list[float]:
-        """Return the return of each move: discounted later rewards if per step, else the total."""
+        """Compute the return of each move: discounted later rewards if per step, else the total."""
         if self._spec is not None and self._spec.kind != "per_step":
             return [played.worth or 0.0] * len(played.moves)
         following, returns = 0.0, []

@@ -109,7 +109,7 @@ async def _open_sessions(url: str, count: int, budget: Budget) -> AsyncIterator[
 async def _play_until(
     sessions: Sequence[RawSession], reset: Mapping[str, Any], new_policy: NewPolicy, steps: int
 ) -> list[Transcript]:
-    """Play episodes in all sessions at once until there are enough steps or the time is up."""
+    """Play episodes concurrently in all sessions, for enough steps or until the time is up."""
     until = time.monotonic() + LATENCY_SECONDS
     played: list[Transcript] = []
 

@@ -1,4 +1,4 @@
-"""The oracle: the solution by which a package shows that its verifier rewards correct behavior.
+"""The oracle: the solution with which a package shows that its verifier rewards correct behavior.
 
 A manifest declares it (RFC 008, "The oracle and the semantic contract"):
 

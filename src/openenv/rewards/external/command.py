@@ -223,7 +223,7 @@ class _ProgramRun:
 
 
 def _has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether the process has exited, without reaping it where the system allows that.
+    """Return whether the process has exited, without reaping it if the system allows that.
 
     While a process is unreaped, the system does not reuse the id of the process or its group.
     """
