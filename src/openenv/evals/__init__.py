@@ -1,8 +1,8 @@
-"""Evaluation: a policy's success, with intervals, and comparisons of runs.
+"""Evaluation: a policy's success rate and other figures with intervals, and comparisons of runs.
 
-Read ``metrics.py`` first: figures from rollouts. ``harness.py`` plays and evaluates, ``results.py``
-stores, ``comparison.py`` compares two runs. Above: the command line and validation. Below:
-`openenv.rollouts`, which plays.
+Read ``metrics.py`` first, which computes figures from rollouts. ``harness.py`` plays and evaluates,
+``results.py`` stores, and ``comparison.py`` compares two runs. This package builds on
+`openenv.rollouts`, which plays; the command line and validation use this package.
 """
 
 from __future__ import annotations

@@ -45,17 +45,17 @@ class EvalHarness(ABC):
         """Evaluate a dataset.
 
         Args:
-            harness_version: The version of the harness, to be told of.
-            library_versions: Versions of what else has a part in it, to be told of.
+            harness_version: The version of the harness, for the record.
+            library_versions: Versions of the other libraries involved, for the record.
             dataset: The dataset or environment to evaluate on.
-            eval_parameters: Whatever else the harness reads.
+            eval_parameters: The parameters that the harness reads.
 
         Returns:
-            The figures, by name.
+            The figures by name.
         """
 
     def run_from_config(self, config: EvalConfig) -> EvalResult:
-        """Evaluate what a configuration names; return the figures with the configuration."""
+        """Run the evaluation of a configuration, and return the figures with the configuration."""
         scores = self.run(
             harness_version=config.harness_version,
             library_versions=config.library_versions,

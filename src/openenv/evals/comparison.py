@@ -1,10 +1,9 @@
 """Comparisons of two runs, task by task.
 
-What is compared is the mean of each task in the one run with its mean in the other: the same task
-is as hard for both, which takes most of the noise away. The test is a paired permutation test, the
-interval of the difference a bootstrap in which tasks are drawn, and of the tasks that are solved in
-one run only, McNemar's test. Where several figures are tested, their p-values are adjusted by
-Holm's method.
+The mean of each task in one run is compared with its mean in the other run. A task is equally hard
+in both runs, so pairing removes most of the noise. Differences are tested with a paired permutation
+test, and their intervals are from a bootstrap over tasks. McNemar's test compares the numbers of
+tasks that only one run solves. The p-values of the figures are adjusted by Holm's method.
 """
 
 from __future__ import annotations
@@ -23,33 +22,33 @@ from openenv.evals.metrics import (
 
 __all__ = ["Comparison", "ComparisonError", "FigureDifference", "TaskDifference", "compare"]
 
-# A task is solved where at least this share of its samples has solved it.
+# A task counts as solved if at least this share of its samples is solved.
 SOLVED_SHARE = 0.5
 
-# Named in a warning, at most.
+# Maximum number of tasks that a warning names.
 NAMED = 3
 
 
 class ComparisonError(EvaluationError):
-    """The two runs cannot be compared."""
+    """Two runs that cannot be compared."""
 
 
 class FigureDifference(StoredFigures):
-    """A figure in both runs: means over the tasks of both."""
+    """A figure in both runs: means over the tasks that have the figure in both."""
 
     name: str
     before: float | None = None
     after: float | None = None
-    difference: float | None = None  # after less before
+    difference: float | None = None  # `after` minus `before`
     low: float | None = None
     high: float | None = None
-    p_value: float | None = None  # of the permutation test; None where it is not tested
+    p_value: float | None = None  # of the permutation test; None if the figure is not tested
     p_adjusted: float | None = None  # by Holm's method
-    tasks: int = 0  # how many tasks have it in both runs
+    tasks: int = 0  # number of tasks that have the figure in both runs
 
 
 class TaskDifference(StoredFigures):
-    """A task in both runs."""
+    """The mean success and reward of a task in both runs."""
 
     success_before: float | None = None
     success_after: float | None = None
@@ -58,23 +57,23 @@ class TaskDifference(StoredFigures):
 
 
 class Comparison(StoredFigures):
-    """The differences of two runs. Made by `compare`."""
+    """The differences of two runs, created by `compare`."""
 
-    before: str  # what the first run is called
-    after: str  # what the second run is called
-    level: float = 0.95
-    tasks: int  # how many tasks both have
+    before: str  # name of the first run
+    after: str  # name of the second run
+    level: float = 0.95  # confidence level of the intervals
+    tasks: int  # number of tasks in both runs
     only_before: list[str] = Field(default_factory=list)  # tasks of the first run only
     only_after: list[str] = Field(default_factory=list)  # tasks of the second run only
     differences: list[FigureDifference] = Field(default_factory=list)
-    # Tasks that the second run solves, and the first did not.
+    # Tasks that only the second run solves.
     fixed: list[str] = Field(default_factory=list)
-    # Tasks that the first run solved, and the second does not.
+    # Tasks that only the first run solves.
     regressed: list[str] = Field(default_factory=list)
     solved_in_both: int = 0
     solved_in_neither: int = 0
     mcnemar_p_value: float | None = None
-    # In what else the runs differ, and what was left out.
+    # Other differences between the runs, and the tasks and samples that were left out.
     warnings: list[str] = Field(default_factory=list)
     per_task: dict[str, TaskDifference] = Field(default_factory=dict)
 
@@ -91,23 +90,25 @@ def compare(
 ) -> Comparison:
     """Compare two runs of the same tasks.
 
-    Tasks that one run has alone are left out. Of a task, only the seeds that both runs have are
-    compared, where there are such. A task counts as solved where at least half of its samples
-    have solved it.
+    Tasks in only one of the runs are left out. If a task has seeds in common, only samples of these
+    seeds are compared; otherwise all samples are compared. A task counts as solved if at least half
+    of its samples are solved.
 
     Args:
         before: The first run.
-        after: The second run, which is said to be better where its figures are higher.
-        names: The names of the two runs; by default those of the policies.
-        level: The confidence level of intervals, from 0 to 1.
+        after: The second run. Differences are `after` minus `before`.
+        names: The names of the two runs; by default the names of the policies, or ``before`` and
+            ``after`` if these names are equal or missing.
+        level: Confidence level of the intervals, between 0 and 1.
         resamples: Number of bootstrap resamples.
-        permutations: Number of sign patterns that the tests draw.
-        seed: The seed of resamples and patterns.
+        permutations: Number of sign patterns that the permutation tests draw.
+        seed: Seed of the resamples and the sign patterns.
 
     Raises:
         ComparisonError: The runs have no task in common, or their figures mean different things:
-            another threshold, other rewards, or another treatment of what has no reward.
-        ValueError: An argument is out of its range.
+            the thresholds, the meaning of rewards, or the treatment of samples without a reward
+            differ.
+        ValueError: An argument is out of range.
     """
     if not 0.0 < level < 1.0 or resamples < 1 or permutations < 1:
         raise ValueError(
@@ -182,7 +183,7 @@ def _check_same_meaning(before: Evaluation, after: Evaluation) -> None:
 
 
 def _matched(before: TaskResult, after: TaskResult) -> tuple[TaskResult, TaskResult]:
-    """Return the samples of the seeds in both runs; all samples if there is no such seed."""
+    """Return the samples of the seeds that both runs have, or all samples if there are none."""
     common = _seeds(before) & _seeds(after)
     if not common:
         return before, after
@@ -220,12 +221,12 @@ def _differences(
     figures = [*tested, *COSTS]
     means = np.array(
         [[[task.mean(figure) for task in pair] for figure in figures] for pair in pairs.values()],
-        dtype=np.float64,  # which makes NaN of None
+        dtype=np.float64,  # converts None to NaN
     )
     if before.has_unknown_rewards or after.has_unknown_rewards:
         means[:, figures.index("reward")] = np.nan
     apart = means[:, :, 1] - means[:, :, 0]
-    apart[np.abs(apart) <= RELATIVE * np.abs(means).sum(axis=2)] = 0.0  # but for rounding
+    apart[np.abs(apart) <= RELATIVE * np.abs(means).sum(axis=2)] = 0.0  # only rounding errors
     known = np.isfinite(apart)
     intervals = statistics.bootstrap_intervals(
         np.where(known, apart, 0.0),
@@ -337,7 +338,7 @@ def _warnings_on_runs(before: Evaluation, after: Evaluation) -> Iterator[str]:
 def _warnings_on_rewards(
     before: Evaluation, after: Evaluation, compared: Comparison
 ) -> Iterator[str]:
-    """Warn of samples without a reward, which may be the hard part and flatter the rest."""
+    """Warn about samples without a reward: without these, often hard, a run looks too good."""
     runs = ((before, compared.before), (after, compared.after))
     if before.has_unknown_rewards or after.has_unknown_rewards:
         told = "; ".join(f"{run.counts.get('given_up', 0):,} of {name}" for run, name in runs)

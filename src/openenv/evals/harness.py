@@ -1,6 +1,6 @@
-"""Evaluation harness for environments, and evaluation every so many training steps.
+"""Evaluation harness for environments, and periodic evaluation during training, as in RFC 013.
 
-After RFC 013. Training and evaluation play by the same code: `openenv.rollouts.rollout`.
+Training and evaluation play with the same code, `openenv.rollouts.rollout`.
 """
 
 from __future__ import annotations
@@ -45,18 +45,19 @@ def play_and_evaluate(
     Args:
         env: The environment; see `openenv.rollouts.rollout`.
         policy: The policy that plays.
-        tasks: The tasks.
-        first: The first task, where `tasks` can be read once only.
-        output_dir: The folder of the run, whose rollouts are written; None keeps them in memory.
-        checks_reproducibility: Look first whether the environment shows the same twice.
+        tasks: The tasks; see `openenv.rollouts.rollout`.
+        first: The first task, needed if `tasks` can be read only once.
+        output_dir: The folder to write the rollouts to; None keeps the rollouts in memory.
+        checks_reproducibility: Check first that the environment is reproducible; see
+            `check_reproducible`.
         evaluation: Arguments of `evaluate`.
-        options: Options of `openenv.rollouts.rollout`. The default seed is 0.
+        **options: Options of `openenv.rollouts.rollout`. The default of `seed` is 0.
 
     Raises:
-        FileExistsError: The folder has rollouts already, and `resume` was not asked for.
+        FileExistsError: The folder already has rollouts, and `resume` is not set.
         MissingPackage: The extra ``eval`` is not installed; nothing was played.
-        RolloutsFailed: More rollouts have failed than may.
-        OpenEnvError: They cannot be played, or not evaluated.
+        RolloutsFailed: More rollouts failed than `error_budget` allows.
+        OpenEnvError: The rollouts cannot be played or evaluated.
     """
     check_extra()
     output = None if output_dir is None else Path(output_dir) / ROLLOUTS
@@ -126,15 +127,16 @@ class EvalParameters(BaseModel):
 
 
 class EnvEvalHarness(EvalHarness):
-    """Evaluates a policy on an environment's tasks; the figures are `Evaluation.scores`.
+    """Evaluates a policy on an environment's tasks; the figures are those of `Evaluation.scores`.
 
-    `run` reads of `eval_parameters` what `EvalParameters` names.
+    The `eval_parameters` of `run` are the fields of `EvalParameters`.
 
     Args:
-        env: The environment; see `openenv.rollouts.rollout`. By default the `dataset` names it.
-        policy: Who plays; by default what `eval_parameters` name, as a `policy` or a `model`.
-        tasks: Tasks as `openenv.tasks.load_tasks` takes them. By default, the seeds are the tasks.
-        output_dir: The folder of the run; see `openenv.evals.results`. None writes no file.
+        env: The environment; see `openenv.rollouts.rollout`. By default `dataset` names it.
+        policy: The policy; by default the `policy` or `model` that `eval_parameters` name.
+        tasks: Any source that `openenv.tasks.load_tasks` accepts. By default each seed is a task.
+        output_dir: The folder for the run's files; see `openenv.evals.results`. None writes no
+            files.
     """
 
     def __init__(
@@ -160,11 +162,11 @@ class EnvEvalHarness(EvalHarness):
         """Play and evaluate; write the files of the run if there is an `output_dir`.
 
         Raises:
-            FileExistsError: The folder has rollouts already, and `resume` was not asked for.
+            FileExistsError: The folder already has rollouts, and `resume` is not set.
             MissingPackage: The extra ``eval`` is not installed; nothing was played.
-            ValueError: A parameter is unknown, or out of range.
-            RolloutsFailed: More rollouts have failed than may.
-            OpenEnvError: They cannot be played, or not evaluated.
+            ValueError: A parameter is unknown or out of range, or there is no policy or no task.
+            RolloutsFailed: More rollouts failed than `error_budget` allows.
+            OpenEnvError: The rollouts cannot be played or evaluated.
         """
         try:
             parameters = EvalParameters.model_validate(eval_parameters)
@@ -208,7 +210,7 @@ class EnvEvalHarness(EvalHarness):
         return result.scores
 
     def in_folder(self, name: str) -> Self:
-        """Return a copy of the harness that writes runs to a subfolder."""
+        """Return a copy of the harness that writes its runs to a subfolder of `output_dir`."""
         other = copy.copy(self)
         other.output_dir = None if self.output_dir is None else self.output_dir / name
         return other
@@ -249,7 +251,7 @@ class EnvEvalHarness(EvalHarness):
 
 
 def seeds_as_tasks(seeds: Iterable[int]) -> list[Task]:
-    """Make a task of each seed: what is to be done where an environment has no tasks."""
+    """Make one task per seed, for an environment without tasks."""
     return [Task(id=f"seed-{seed}", reset={"seed": seed}) for seed in seeds]
 
 
@@ -262,14 +264,14 @@ def _crossed(tasks: Iterable[Task], seeds: Sequence[int]) -> Iterator[Task]:
 
 
 class EvalSchedule:
-    """Runs an evaluation every so many steps of a training.
+    """Runs an evaluation every `every_n_steps` training steps.
 
     Args:
-        harness: What evaluates. The runs of an `EnvEvalHarness` with an `output_dir` are in folders
-            of their own there, such as ``step-00000050``.
+        harness: The harness that evaluates. An `EnvEvalHarness` with an `output_dir` writes each
+            run to a subfolder such as ``step-00000050``.
         config: The configuration of the evaluation.
-        every_n_steps: The interval in steps, from 1. Step 0, before any training, is included.
-        on_result: Called with the step and what came of it.
+        every_n_steps: Interval in training steps, at least 1. Step 0, before training, is included.
+        on_result: Function to call with the step and the result.
 
     Raises:
         ValueError: `every_n_steps` is not positive.
@@ -291,13 +293,13 @@ class EvalSchedule:
         self._last: int | None = None
 
     def maybe_run(self, step: int) -> EvalResult | None:
-        """Evaluate if the step is due; return None otherwise. Each step is evaluated once.
+        """Evaluate if the step is due, otherwise return None. A repeated step is not evaluated.
 
         Args:
             step: Number of training steps so far.
 
         Raises:
-            Exception: The harness has raised; the step does not count as evaluated.
+            Exception: The harness raised an exception. The step does not count as evaluated.
         """
         if step % self.every_n_steps or step == self._last:
             return None

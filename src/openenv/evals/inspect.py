@@ -5,15 +5,15 @@
 
     eval(task("http://localhost:8000", "tasks.jsonl"), model="openai/gpt-4o", epochs=4)
 
-Each sample is a session of its own, which the model acts in by the environment's tools; of an
-environment whose actions are a text, what the model says is the action too. The score is what the
-environment says that the episode is worth, with its components in the score's metadata. One that
-the model gave up on, or had no more turns or messages for, is worth what it has earned; where that
-is nothing, the lowest reward that the environment declares (see `openenv.rollouts.endings`). Where
-the environment has failed, does not say, or declares no range of rewards, the sample is unscored,
-as Inspect AI has it: its metrics leave it out.
+Each sample runs in its own session, in which the model acts with the environment's tools. If the
+environment's actions are text, a reply without a tool call is an action too. The score is the
+environment's reward of the episode; the score's metadata holds the components. If the model gave
+up, or ran out of turns or messages, the score is the reward earned so far, or if nothing was
+earned, the lowest reward that the environment declares (see `openenv.rollouts.endings`). If the
+environment failed, gave no reward or declares no range of rewards, the sample is unscored, and
+Inspect AI's metrics leave it out.
 
-What a task is scored by reaches the environment, and neither the model nor the log.
+The criteria of a task reach the environment, but neither the model nor the log.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ INSTRUCTIONS = (
 NO_PROMPT = "Begin."
 ACT = "The episode is not over. Act by calling a tool."
 
-# Turns in a row that come to no action, after which the episode is given up: as many as in a
-# rollout (`RolloutLimits.invalid_actions`).
+# After this many consecutive turns without an action the episode is given up, as in a rollout
+# (`RolloutLimits.invalid_actions`).
 IDLE_TURNS = 10
 
-# Where the state of a sample keeps what the scorer reads.
+# Key under which the state of a sample stores the values for the scorer.
 STORED = "openenv"
 
 ROLES = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
@@ -79,21 +79,21 @@ def task(
     """Make a task of Inspect AI from an environment.
 
     Args:
-        env: The environment, as `openenv.rollouts.rollout` takes it: an address, what `openenv
-            serve` takes, an environment class, a client.
-        tasks: What `openenv.tasks.load_tasks` takes; each is a sample. Without any, there are
-            `limit` samples, one by default, each with a seed of its own.
+        env: The environment, as for `openenv.rollouts.rollout`: an address, a target of `openenv
+            serve`, an environment class, or a client.
+        tasks: Any source that `openenv.tasks.load_tasks` accepts; each task is a sample. Without
+            tasks there are `limit` samples, by default one, each with its own seed.
         split: The split of `tasks`.
-        limit: So many tasks, the first ones.
-        seed: The seed from which the episodes' seeds are derived, the same in each epoch.
-        instructions: A system message before the task.
-        name: The task's name; by default the environment's.
-        options: Whatever else `inspect_ai.Task` takes: `epochs`, `message_limit`, `time_limit`.
+        limit: Maximum number of tasks, from the first on.
+        seed: Seed from which the episodes' seeds are derived. The seeds are the same in each epoch.
+        instructions: A system message before the task; "" for none.
+        name: The task's name; by default the environment's name.
+        **options: Other arguments of `inspect_ai.Task`: `epochs`, `message_limit`, `time_limit`.
 
     Raises:
         MissingPackage: The extra ``inspect`` is not installed.
-        TasksetError: There are no such tasks.
-        ValueError: `limit` is not positive, or there is a `split` of no tasks.
+        TasksetError: The tasks or the split do not exist.
+        ValueError: `limit` is not positive, or there is a `split` without `tasks`.
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit}; expected at least one task")
@@ -125,7 +125,7 @@ def _sample(one: Task) -> Sample:
 def _solver(env: Any, tasks: Mapping[str, Task], seed: int, instructions: str) -> Solver:
     def acts() -> Solver:
         async def solve(state: TaskState, generate: Generate) -> TaskState:
-            # A retry of Inspect AI is a new sample.
+            # No retries here, because Inspect AI retries whole samples itself.
             sessions = await EpisodeSessions.of(env, retries=0)
             try:
                 task, session = tasks[str(state.sample_id)], await sessions.take()
@@ -136,7 +136,7 @@ def _solver(env: Any, tasks: Mapping[str, Task], seed: int, instructions: str) -
 
         return solve
 
-    # Inspect AI logs what the function that it decorates is called with: nothing.
+    # Inspect AI logs the arguments of the decorated function, so it has none.
     made: Solver = solver(name="openenv")(acts)()
     return made
 
@@ -151,7 +151,7 @@ class _InspectEpisode:
         self._task = one
 
     async def run(self, seed: int, instructions: str) -> None:
-        """Play the episode; store the score even if a limit of Inspect AI ends the episode."""
+        """Play the episode and store the score, even if a limit of Inspect AI ends the episode."""
         state = self._state
         start = EpisodeStart.of_task(self._task, seed=derived_seed(seed, self._task.id))
         first = await self._session.begin(start)
@@ -221,7 +221,7 @@ def _without_references(value: Any, definitions: Mapping[str, Any], within: tupl
         if isinstance(reference := value.get("$ref"), str):
             name = reference.rpartition("/")[2]
             if name in within or name not in definitions:
-                return {"type": "object"}  # it holds itself, which no schema without names can
+                return {"type": "object"}  # a recursive schema cannot be written without references
             others = {key: one for key, one in value.items() if key != "$ref"}
             return _without_references(
                 {**definitions[name], **others}, definitions, (*within, name)
@@ -237,7 +237,7 @@ def _without_references(value: Any, definitions: Mapping[str, Any], within: tupl
 
 
 def reward() -> Scorer:
-    """Score a sample by the environment's score of the episode."""
+    """Return a scorer that gives each sample the environment's score of the episode."""
     made: Scorer = scorer(metrics=[mean(), stderr()], name="openenv")(_reward)()
     return made
 

@@ -21,7 +21,7 @@ __all__ = ["InspectAIHarness"]
 
 INSTALL = "pip install 'openenv[inspect]'"
 
-# What is handed to `inspect_ai.eval` as it is, unless it is None; and unless it is empty.
+# Parameters passed to `inspect_ai.eval` unchanged, unless they are None (or empty).
 PASSED = (
     *("max_samples", "max_connections", "temperature", "max_tokens"),
     *("epochs", "solver", "model_base_url"),
@@ -33,22 +33,22 @@ READ = {"model", "task", "scorer", *PASSED, *PASSED_UNLESS_EMPTY}
 class InspectAIHarness(EvalHarness):
     """Runs a task of Inspect AI (https://inspect.aisi.org.uk) and returns the metrics.
 
-    What `run` reads of `eval_parameters`:
+    `run` reads these `eval_parameters`; others are ignored with a warning:
 
-    - ``model``: the model, such as ``openai/gpt-4o``. It has to be given.
-    - ``task``: a task, or what names one to Inspect AI; by default the data set.
-    - ``task_args``, ``model_args``: dicts of arguments of these.
-    - ``scorer``: scores the samples in place of the task's own scorers.
+    - ``model``: the model, such as ``openai/gpt-4o``. Required.
+    - ``task``: a task, or a name of a task that Inspect AI knows; by default `dataset`.
+    - ``task_args``, ``model_args``: dicts of arguments of the task and the model.
+    - ``scorer``: a scorer that replaces the task's own scorers.
     - ``solver``, ``epochs``, ``max_samples``, ``max_connections``, ``temperature``, ``max_tokens``,
-      ``model_base_url``: as `inspect_ai.eval` has them.
+      ``model_base_url``: arguments of `inspect_ai.eval`.
 
-    A metric has its own name, ``accuracy`` say. Where several have the same one, the names of their
-    scorers stand before it (``match/accuracy``), and of what reduced the epochs, or of the tasks,
-    where these have the same one still. One that is not a number, since no sample was scored, is
-    None. ``unscored_samples`` and ``incomplete_samples`` say how many there are, where there are.
+    Each metric has the shortest name that is unique: its own name, such as ``accuracy``, if needed
+    with the scorer (``match/accuracy``), the reducer of the epochs and the task. A metric that is
+    NaN, because no sample was scored, is None. ``unscored_samples`` and ``incomplete_samples``
+    count these samples and are left out if 0.
 
     Args:
-        log_dir: The folder of Inspect AI's logs; by default Inspect AI's own.
+        log_dir: The folder of Inspect AI's logs; by default Inspect AI's default.
     """
 
     def __init__(self, *, log_dir: str | None = None) -> None:
@@ -64,15 +64,15 @@ class InspectAIHarness(EvalHarness):
         """Run the task.
 
         Raises:
-            MissingPackage: The extra ``inspect`` is not installed; it is an ``ImportError``.
-            RuntimeError: There is no log, or a log that does not say ``success``.
-            ValueError: No model was given.
+            MissingPackage: The extra ``inspect`` is not installed; a subclass of ``ImportError``.
+            RuntimeError: There is no log, or the status of a log is not ``success``.
+            ValueError: There is no model.
         """
         with needs("InspectAIHarness", INSTALL):
             import inspect_ai  # pyright: ignore[reportMissingImports]
         arguments = self._arguments(eval_parameters)
         scorer = eval_parameters.get("scorer")
-        # Some versions would ignore a scorer: `score` is only a flag there.
+        # Some versions have no parameter `scorer`, only a flag `score`: score the logs afterwards.
         names = inspect.signature(inspect_ai.eval).parameters
         scores_later = scorer is not None and "score" in names and "scorer" not in names
         if scores_later:
@@ -84,7 +84,7 @@ class InspectAIHarness(EvalHarness):
         _check(logs)
         if scores_later:
             logs = [inspect_ai.score(log, scorer, action="overwrite") for log in logs]
-            for log in logs:  # else the files would say that nothing was scored
+            for log in logs:  # otherwise the log files would not have the scores
                 inspect_ai.log.write_eval_log(log)
         return {**_metrics(logs), **_left_out(logs)}
 
@@ -131,7 +131,7 @@ def _metrics(logs: Iterable[EvalLog]) -> dict[str, float | None]:
 
 
 def _of_log(log: EvalLog) -> Iterator[tuple[list[str], float | None]]:
-    """Yield the metrics of a log, each with names from the shortest to the most exact."""
+    """Yield the metrics of a log, each with its possible names from the shortest to the longest."""
     for score in log.results.scores if log.results else ():
         scorer, reducer = _text(score, "name", "scorer"), _text(score, "reducer", "")
         for metric, one in score.metrics.items():
@@ -142,7 +142,7 @@ def _of_log(log: EvalLog) -> Iterator[tuple[list[str], float | None]]:
             yield names, None if is_nan else one.value
 
 
-# Versions of Inspect AI differ in what their logs have beside metrics.
+# The fields of logs other than metrics differ between versions of Inspect AI.
 
 
 def _task_of(log: EvalLog) -> str:

@@ -1,10 +1,11 @@
-"""Metrics of rollouts: how often a policy solves tasks, with confidence intervals.
+"""Metrics of rollouts: success rates, rewards and costs of a policy, with confidence intervals.
 
-A sample counts as solved where its reward is at the threshold or above. A sample without a known
-reward is no sample with reward 0. If its policy gave it up (it stopped, ran into a limit, or
-raised; see `openenv.rollouts.endings`), it counts as not solved and as the lowest reward that the
-environment declares, so that a policy cannot gain by giving up on what is hard. If its environment
-failed, or a grader, it is left out, counted apart and said so in `Evaluation.notes`.
+A sample counts as solved if its reward is at least the threshold. A sample without a known reward
+never counts as reward 0. If the policy gave up the sample (the policy stopped, ran into a limit, or
+raised; see `openenv.rollouts.endings`), the sample counts as not solved and gets the lowest reward
+that the environment declares, so that a policy cannot gain by giving up on hard tasks. If the
+environment or a grader failed, the sample is left out, counted separately and reported in
+`Evaluation.notes`.
 """
 
 from __future__ import annotations
@@ -44,39 +45,39 @@ __all__ = [
 ]
 
 Unscored = Literal["fail", "skip", "fail-all"]
-"""How samples without a known reward count:
+"""The treatment of samples without a known reward:
 
-- ``fail``: those that the policy gave up count as not solved and as the lowest reward; others, of
-  which the environment or a grader failed, are left out.
-- ``skip``: all are left out. A policy that gives up on hard tasks then looks better than it is.
-- ``fail-all``: those that the policy gave up count as for ``fail``; others count as not solved, and
-  are in no mean of rewards.
+- ``fail``: Samples that the policy gave up count as not solved and get the lowest reward. Others,
+  for which the environment or a grader failed, are left out.
+- ``skip``: All are left out. A policy that gives up on hard tasks then looks better than it is.
+- ``fail-all``: Samples that the policy gave up count as for ``fail``. Others count as not solved,
+  and are left out of means of rewards.
 """
 
 ASKED = "as asked for"
-"""Where a threshold comes from that was given to `evaluate`."""
+"""The value of `Evaluation.threshold_from` for a threshold that was passed to `evaluate`."""
 
 Method = Literal["wilson", "bootstrap", "student"]
 
-# How far below the threshold a reward may be, by rounding alone.
+# How far below the threshold a reward may be because of rounding.
 RELATIVE, ABSOLUTE = 1e-9, 1e-9
 
-# Every k has a pass@k up to here; beyond, the powers of two and the last one.
+# Up to this k there is a pass@k for each k; beyond, for powers of two and the largest k.
 EACH_K_UP_TO = 16
 
-# With more difficulties than this, neighbors are put together, into this many parts.
+# If there are more than 12 difficulties, neighbors are merged into at most 10 parts.
 DIFFICULTIES, PARTS = 12, 10
 
-# Said of a task, or several, in a note.
+# Maximum number of reasons that a note quotes.
 NAMED_IN_A_NOTE = 3
 
 
 class EvaluationError(OpenEnvError, ValueError):
-    """There is nothing to evaluate, or rollouts are ambiguous."""
+    """Rollouts or a result that cannot be evaluated."""
 
 
 class StoredFigures(BaseModel):
-    """Figures as stored: unknown fields of later versions are ignored."""
+    """Base class of stored figures. Unknown fields of later versions are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -84,17 +85,17 @@ class StoredFigures(BaseModel):
 class Estimate(StoredFigures):
     """A figure with a confidence interval.
 
-    `low` and `high` are None where an interval cannot be had: there is one task, or every task
-    came to the same.
+    `low` and `high` are None if no interval can be computed: there is only one task, or all tasks
+    have the same mean. Rates with a value always have an interval.
     """
 
-    value: float | None  # the figure; None where no sample has one
+    value: float | None  # the figure; None if no sample has it
     low: float | None = None
     high: float | None = None
-    stderr: float | None = None  # the standard error, tasks drawn
-    method: Method | None = None  # where the interval comes from
-    samples: int = 0  # how many samples it is of
-    tasks: int = 0  # how many tasks it is of
+    stderr: float | None = None  # standard error, with tasks as the sampling unit
+    method: Method | None = None  # how the interval was computed
+    samples: int = 0  # number of samples that have the figure
+    tasks: int = 0  # number of tasks that have the figure
 
 
 class SampleResult(StoredFigures):
@@ -103,16 +104,16 @@ class SampleResult(StoredFigures):
     id: str
     sample: int = 0
     seed: int | None = None
-    group: str = ""  # the same for samples of one task and seed
-    # None if it is not known; if the policy gave the sample up, what it counts as.
+    group: str = ""  # equal for samples of the same task and seed
+    # None if unknown. If the policy gave up the sample, the reward that the sample counts as.
     reward: float | None = None
     components: dict[str, float] = Field(default_factory=dict)
-    solved: bool | None = None  # None where it is left out
-    given_up: bool = False  # it has no reward of its own because of its policy
-    # What was added to its reward, since its policy has left it: see `RewardSpec.unfinished`.
+    solved: bool | None = None  # None if the sample is left out
+    given_up: bool = False  # True if the sample has no reward because of the policy
+    # Added to the reward because the policy left the episode early; see `RewardSpec.unfinished`.
     cost: float = 0.0
     outcome: str = "done"
-    unscored: str | None = None  # why it has no reward
+    unscored: str | None = None  # why the sample has no reward
     steps: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -127,13 +128,16 @@ class SampleResult(StoredFigures):
 class TaskResult(StoredFigures):
     """The results of all samples of a task."""
 
-    group: str | None = None  # the family of tasks that it is of
+    group: str | None = None  # the family of tasks to which the task belongs
     difficulty: float | None = None
     samples: list[SampleResult] = Field(default_factory=list)
 
     @property
     def reward(self) -> float | None:
-        """The mean reward of the samples that count; None without any, or if one is unknown."""
+        """The mean reward of the samples that have one.
+
+        None if no sample has a reward, or if the reward of a given-up sample is unknown.
+        """
         return self.mean("reward")
 
     @property
@@ -152,7 +156,7 @@ class TaskResult(StoredFigures):
         return sum(sample.solved is True for sample in self.samples)
 
     def mean(self, figure: str) -> float | None:
-        """Return the mean of a figure over the samples; see `figure_of`."""
+        """Return the mean of a figure over the samples that have it; see `figure_of`."""
         if figure == "reward" and any(map(_is_of_unknown_worth, self.samples)):
             return None
         return _mean([figure_of(sample, figure) for sample in self.samples])
@@ -169,25 +173,25 @@ class Breakdown(StoredFigures):
 
 
 class Evaluation(StoredFigures):
-    """The figures of a run. Made by `evaluate`."""
+    """The figures of a run, created by `evaluate`."""
 
     environment: str = ""
     policy: str = ""
-    reward: dict[str, Any] | None = None  # what rewards mean: `RewardSpec.as_data`
-    threshold: float  # a sample is solved from this reward on
-    threshold_from: str = ""  # where the threshold comes from
-    unscored_policy: Unscored = "skip"  # the rule of older results, which do not name it
-    # What samples count as that the policy gave up, unless another range of rewards is declared for
-    # their episodes.
+    reward: dict[str, Any] | None = None  # meaning of rewards, from `RewardSpec.as_data`
+    threshold: float  # minimum reward of a solved sample
+    threshold_from: str = ""  # source of the threshold
+    unscored_policy: Unscored = "skip"  # the default is the rule of older results, which omit it
+    # Reward of samples that the policy gave up, unless their episodes declare another range of
+    # rewards.
     lowest: float | None = None
-    level: float = 0.95  # how sure intervals are
-    resamples: int = 2000  # of the bootstrap
-    seed: int = 0  # of the bootstrap
-    reproducible: bool | None = None  # two first looks at one task were the same; None: not looked
-    settings: dict[str, Any] = Field(default_factory=dict)  # of the run
+    level: float = 0.95  # confidence level of the intervals
+    resamples: int = 2000  # bootstrap resamples
+    seed: int = 0  # seed of the bootstrap
+    reproducible: bool | None = None  # result of `check_reproducible`; None if unknown
+    settings: dict[str, Any] = Field(default_factory=dict)  # settings of the run
     started_at: float = 0.0  # seconds since the epoch
-    # Tasks and samples; of these, how many are scored, unscored, failed, done, truncated and ended
-    # by a limit; and how many of the unscored and the failed ones the policy gave up.
+    # Number of `tasks` and `samples`; numbers of samples that are `scored`, `unscored`, `failed`,
+    # `done`, `truncated`, ended by a `limit`, or `given_up` by the policy.
     counts: dict[str, int]
     success: Estimate
     pass_at_k: dict[int, Estimate] = Field(default_factory=dict)
@@ -196,20 +200,20 @@ class Evaluation(StoredFigures):
     components: dict[str, Estimate] = Field(default_factory=dict)
     # `error`, `unscored`, `truncation`, `limit` and `given_up`.
     rates: dict[str, Estimate] = Field(default_factory=dict)
-    # Means a sample: `steps`, `prompt_tokens`, `completion_tokens`, `seconds`.
+    # Means per sample: `steps`, `prompt_tokens`, `completion_tokens`, `seconds`.
     costs: dict[str, Estimate] = Field(default_factory=dict)
     by_group: list[Breakdown] = Field(default_factory=list)
     by_difficulty: list[Breakdown] = Field(default_factory=list)
     per_task: dict[str, TaskResult] = Field(default_factory=dict)
-    notes: list[str] = Field(default_factory=list)  # what was left out, and what to keep in mind
+    notes: list[str] = Field(default_factory=list)  # samples that were left out, and caveats
 
     @property
     def has_unknown_rewards(self) -> bool:
-        """True if samples were given up whose reward is unknown: rewards have no mean then."""
+        """True if the reward of a given-up sample is unknown, so that rewards have no mean."""
         return any(map(_is_of_unknown_worth, _samples(self.per_task)))
 
     def scores(self) -> dict[str, Any]:
-        """Return the figures by name, as experiment trackers take them, and those of each task.
+        """Return the figures by name, for experiment trackers, and the figures of each task.
 
         The names are those of RFC 013. A figure that no sample has is None.
         """
@@ -250,29 +254,31 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a run.
 
-    Rates and means are over samples; `pass_at_k` is the mean over tasks. The intervals of rates
-    are Wilson's, of as many samples as are independent; all others are of a bootstrap in which
-    tasks are drawn, each with all of its samples, or Student's where tasks are too few for that
-    (see `openenv.evals.statistics`).
+    Rates and means are over samples; `pass_at_k` is the mean over tasks. Rates have Wilson
+    intervals for the number of independent samples. Other intervals are from a bootstrap that draws
+    tasks with all of their samples, or Student's intervals if there are too few tasks for a
+    bootstrap (see `openenv.evals.statistics`).
 
     Args:
-        rollouts: The run, in any order; read once, one at a time.
-        header: What the run says of itself; what rewards mean is read from it.
-        threshold: From which reward on a sample is solved. By default the highest reward that the
-            environment declares, and 1 where it declares none.
+        rollouts: The rollouts of the run in any order; read once, one at a time.
+        header: The header of the run, which has the meaning of rewards.
+        threshold: Minimum reward of a solved sample. By default the highest reward that the
+            environment declares, or 1 if it declares none.
         unscored: The treatment of samples without a known reward; see `Unscored`.
-        lowest: What samples count as that the policy gave up. By default the lowest reward that
-            the environment declares, for the episode or for all, at most 0. If it declares none,
-            and there are such samples, no mean of rewards is given, and a note says why.
-        level: The confidence level of intervals, from 0 to 1.
+        lowest: Reward of samples that the policy gave up. By default the `unfinished` reward that
+            the episode or the environment declares, or else the lowest declared reward, at most 0.
+            If nothing is declared and there are such samples, there is no mean of rewards, and a
+            note says why.
+        level: Confidence level of the intervals, between 0 and 1.
         resamples: Number of bootstrap resamples.
-        seed: The seed of the bootstrap.
-        reproducible: The result of `openenv.evals.reproducibility`.
+        seed: Seed of the bootstrap.
+        reproducible: Result of `check_reproducible`; None if unknown.
 
     Raises:
-        EvaluationError: There are no rollouts, or two of one id.
+        EvaluationError: There are no rollouts, two rollouts have the same id, or a reward or a
+            difficulty is not a finite number.
         MissingPackage: The extra ``eval`` is not installed.
-        ValueError: An argument is out of its range.
+        ValueError: An argument is out of range.
     """
     if unscored not in get_args(Unscored):
         raise ValueError(f"unscored={unscored!r}; expected 'fail', 'skip' or 'fail-all'")
@@ -285,7 +291,7 @@ def evaluate(
     per_task = _by_task(rollouts, rules)
     work = _Estimator(per_task, level, resamples, seed)
     parts = _components(per_task, header.reward)
-    # All at once: to draw the tasks is what takes its time.
+    # All figures share the resamples, because drawing tasks takes most of the time.
     means = work.means(["reward", *COSTS, *parts])
     evaluation = Evaluation(
         environment=header.environment,
@@ -340,7 +346,7 @@ def _lowest(given: float | None, reward: Mapping[str, Any] | None) -> float | No
 
 
 class _Rules(NamedTuple):
-    """Rules by which samples are judged; see `evaluate`."""
+    """Rules for turning rollouts into sample results; see `evaluate`."""
 
     threshold: float
     unscored: Unscored
@@ -348,7 +354,7 @@ class _Rules(NamedTuple):
     is_lowest_given: bool
 
     def worst(self, rollout: Rollout) -> float | None:
-        """Return the reward of a rollout that the policy gave up."""
+        """Return the reward that a rollout counts as if the policy gave it up; None if unknown."""
         if self.is_lowest_given:
             return self.lowest
         if rollout.reward_unfinished is not None:
@@ -358,7 +364,7 @@ class _Rules(NamedTuple):
         return min(0.0, rollout.reward_range[0])
 
     def cost(self, rollout: Rollout) -> float:
-        """Return the penalty of a rollout that the policy left before the end."""
+        """Return the penalty of a scored rollout that the policy left early; 0 for others."""
         is_counted = self.unscored != "skip" and rollout.is_scored and is_left(rollout)
         return (rollout.reward_unfinished or 0.0) if is_counted else 0.0
 
@@ -367,7 +373,7 @@ def figure_of(sample: SampleResult, figure: str) -> float | None:
     """Return ``reward``, ``solved``, a cost or ``component/NAME`` of a sample; None without it."""
     kind, _, name = figure.partition("/")
     if kind in COSTS:
-        # What a failed attempt took says nothing of what a sample takes.
+        # The cost of a failed attempt is not the cost of a sample.
         return None if sample.outcome == "failed" else float(getattr(sample, kind))
     if kind == "solved":
         return None if sample.solved is None else float(sample.solved)
@@ -393,7 +399,7 @@ def _by_task(rollouts: Iterable[Rollout], rules: _Rules) -> dict[str, TaskResult
         result.samples.append(_sample(rollout, rules))
     if not found:
         raise EvaluationError("there are no rollouts to evaluate")
-    # In which order they ended must not matter: the bootstrap draws by place.
+    # The order in which rollouts ended must not matter, but the bootstrap draws by position.
     for result in found.values():
         result.samples.sort(key=lambda sample: (_as_read(sample.group), sample.sample, sample.id))
     return {name: found[name] for name in sorted(found, key=_as_read)}
@@ -516,7 +522,7 @@ class _Estimator:
     seed: int
 
     def rate(self, is_one: Callable[[SampleResult], bool | None]) -> Estimate:
-        """Return the share of samples, None left out, with Wilson's interval."""
+        """Return the share of samples with a property, without None, and its Wilson interval."""
         import numpy as np
 
         from openenv.evals.statistics import rate_interval, ratio_stderr
@@ -549,7 +555,7 @@ class _Estimator:
         return found
 
     def pass_at_k(self) -> dict[int, Estimate]:
-        """Return the mean over tasks of the chance that at least one of k samples is solved."""
+        """Return the probability that at least one of k samples is solved, as a mean over tasks."""
         groups = [_groups(task) for task in self.tasks.values()]
         most = max(tally.of for tallies in groups for tally in tallies)
         ks = [k for k in range(1, most + 1) if k <= EACH_K_UP_TO or k == most or not k & (k - 1)]
@@ -608,19 +614,19 @@ class _Estimator:
         return found
 
     def _mend_chance(self, estimate: Estimate) -> None:
-        """Clip the interval of a chance to [0, 1]; add an interval to a certain chance."""
+        """Clip the interval of a probability to [0, 1]; add an interval to a value of 0 or 1."""
         from openenv.evals.statistics import wilson
 
         if estimate.low is not None and estimate.high is not None:
             estimate.low, estimate.high = max(0.0, estimate.low), min(1.0, estimate.high)
-        # Where all tasks are certain, drawing tells nothing; that so many are does.
+        # If all tasks are at 0, or all at 1, resampling gives no interval, but the task count does.
         if estimate.value in (0.0, 1.0) and estimate.low is None and estimate.tasks > 1:
             estimate.low, estimate.high = wilson(estimate.value, estimate.tasks, self.level)
             estimate.method = "wilson"
 
 
 def _groups(task: TaskResult) -> list[SampleCount]:
-    """Return solved and counted samples by seed: each seed is a problem to solve."""
+    """Return the numbers of solved and counted samples per seed; each seed is its own problem."""
     counted: Counter[str] = Counter()
     solved: Counter[str] = Counter()
     for sample in task.samples:
@@ -630,7 +636,10 @@ def _groups(task: TaskResult) -> list[SampleCount]:
 
 
 def _passes(groups: Sequence[SampleCount], k: int) -> tuple[float, int]:
-    """Return the mean of pass@k over the seeds with k samples, and 1; without any, 0 and 0."""
+    """Return the mean of pass@k over the seeds with at least k samples, and the count 1.
+
+    Without such seeds both are 0.
+    """
     from openenv.evals.statistics import pass_at_k
 
     chances = [pass_at_k(tally.of, tally.has, k) for tally in groups if tally.of >= k]
@@ -675,7 +684,7 @@ def _difficulties(per_task: Mapping[str, TaskResult]) -> dict[str, list[str]]:
     values = sorted(by_value)
     if len(values) <= DIFFICULTIES:
         return {f"{value:g}": by_value[value] for value in values}
-    # Neighbouring difficulties are put together into parts with about equally many tasks.
+    # Neighboring difficulties are merged into parts of about the same number of tasks.
     share = sum(map(len, by_value.values())) / PARTS
     parts: dict[int, list[float]] = {}
     before = 0

@@ -21,10 +21,10 @@ __all__ = ["comparison_plots", "evaluation_plots"]
 
 WIDTH = 5.2  # inches
 
-# Up to so many tasks have a bar of their own, and so many points are drawn one by one.
+# Maximum number of tasks with one bar each, and of points that are drawn individually.
 NAMED_TASKS, POINTS = 30, 400
 
-# Up to so many different rewards have a bar of their own; beyond, there are so many bins at most.
+# Maximum number of distinct rewards with one bar each, and of bins of a histogram otherwise.
 DISTINCT, BINS = 12, 40
 
 COMPONENTS = 30
@@ -32,7 +32,7 @@ LONGEST_NAME = 28
 
 
 def evaluation_plots(evaluation: Evaluation) -> list[Plot]:
-    """Plot a run: rewards, tasks, pass@k and components."""
+    """Plot the rewards, pass@k, components and tasks of a run."""
     with styled():
         plots = [
             _rewards(evaluation),
@@ -44,7 +44,7 @@ def evaluation_plots(evaluation: Evaluation) -> list[Plot]:
 
 
 def comparison_plots(compared: Comparison) -> list[Plot]:
-    """Plot two runs: the differences, and the tasks against each other."""
+    """Plot the differences of two runs, and each task's rewards in both."""
     with styled():
         plots = [_forest(compared), _scatter(compared)]
     return [one for one in plots if one is not None]
@@ -121,7 +121,7 @@ def _tasks(evaluation: Evaluation) -> Plot | None:
 def _bars(axes: Axes, names: Sequence[str], values: np.ndarray) -> None:
     places = np.arange(len(names))
     axes.barh(places, values, color=BLUE, height=0.7)
-    # A task that is never solved has a mark, else it would look as if it were not there.
+    # A task that is never solved gets a cross; otherwise it would look missing.
     never = places[values == 0]
     axes.plot(np.zeros(len(never)), never, "x", color=ORANGE, markersize=6, clip_on=False)
     axes.set_yticks(places, [_short(name) for name in names])
@@ -269,7 +269,7 @@ def _points(axes: Axes, pairs: np.ndarray) -> None:
 
 
 def _short(name: str) -> str:
-    """Abbreviate a name in the middle: names often differ at the end."""
+    """Abbreviate a name in the middle, because names often differ at the end."""
     name = " ".join(name.split())
     if len(name) <= LONGEST_NAME:
         return name

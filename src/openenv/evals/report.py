@@ -1,7 +1,7 @@
 """Evaluation reports: a self-contained page of HTML, and Markdown.
 
-The page makes no request, runs no program, and can be read on a telephone and on paper. Of many
-tasks it shows the hardest, and says so; all of them are in ``result.json``.
+The page makes no requests, runs no scripts, and can be read on a phone and on paper. If there are
+many tasks, the page shows the hardest, and says so; ``result.json`` has all tasks.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from openenv.evals.metrics import Evaluation, TaskResult
 
 __all__ = ["html_report", "markdown_report"]
 
-# Rows of a table, at most.
+# Maximum number of rows in a table.
 HTML_ROWS, MARKDOWN_ROWS = 200, 50
 
-# Names in a list of tasks, at most.
+# Maximum number of names in a list of tasks.
 NAMES = 60
 
 TITLES = {
@@ -95,7 +95,7 @@ def _rendered(
 def _hardest(evaluation: Evaluation, rows: int) -> list[tuple[str, TaskResult]]:
     def key(item: tuple[str, TaskResult]) -> tuple[float, float, str]:
         name, task = item
-        # What nobody knows comes last.
+        # Unknown figures come last.
         success, reward = (math.inf if f is None else f for f in (task.success, task.reward))
         return success, reward, name
 
@@ -111,14 +111,14 @@ def percent(share: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Format a figure with three digits, or with all digits before the point."""
+    """Format a figure with three significant digits, or from 1,000 on without decimals."""
     if value is None:
         return NONE
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.3g}".rstrip(".")
 
 
 def p_value(value: float | None) -> str:
-    """Format a p-value with three digits."""
+    """Format a p-value with three decimals."""
     if value is None:
         return NONE
     return "below 0.001" if value < 1e-3 else f"{value:.3f}"
@@ -139,14 +139,14 @@ def signed(value: float | None, show: Callable[[float | None], str] = number) ->
 
 
 def moment(seconds: float) -> str:
-    """Format a time since the epoch; empty for an unknown time."""
+    """Format a time in seconds since the epoch; return "" for an unknown time (0)."""
     if not seconds:
         return ""
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M} UTC"
 
 
 def rewards(task: TaskResult) -> str:
-    """Format the rewards of a task's samples, up to eight."""
+    """Format the rewards of a task's first eight samples."""
     shown = [NONE if s.reward is None else f"{s.reward:.3g}" for s in task.samples[:8]]
     return ", ".join(shown) + (" …" if len(task.samples) > len(shown) else "")
 

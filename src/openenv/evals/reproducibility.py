@@ -1,8 +1,9 @@
 """Reproducibility of first observations for a task and seed (RFC 013, decision D4).
 
-An environment that takes a seed and discards it plays other episodes in each run, and what two runs
-have apart may then be of these. So before a run two fresh sessions are reset alike, one after the
-other, and their first observations compared. What happens later in an episode is not looked at.
+An environment that ignores its seed plays different episodes in each run, so the differences of two
+runs may come from the episodes. Therefore, before a run, two new sessions are reset with the same
+arguments, one after the other, and their first observations are compared. Later steps of an episode
+are not compared.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["Reproducibility", "check_reproducible"]
 
 logger = logging.getLogger(__name__)
 
-# What names the episode itself, and is another one each time.
+# Fields that identify the episode, and so always differ.
 NAMES = ("episode_id", "session_id")
 
 
@@ -38,8 +39,8 @@ class Reproducibility:
     """The result of a reproducibility check.
 
     Attributes:
-        is_same: Both looks were the same; None where nobody could look.
-        why: What was not the same, or why nobody could look; empty where both were the same.
+        is_same: True if both observations are equal; None if the check was not possible.
+        why: What differs, or why the check was not possible; "" if both are equal.
     """
 
     is_same: bool | None
@@ -47,12 +48,14 @@ class Reproducibility:
 
 
 def check_reproducible(env: Any, tasks: Any = None, *, seed: int = 0) -> Reproducibility:
-    """Reset two new sessions alike and compare the first observations; log a warning if different.
+    """Reset two new sessions alike and compare the first observations.
+
+    The function logs a warning unless they are equal.
 
     Args:
-        env: The environment, as `openenv.rollouts.rollout` takes it.
-        tasks: The tasks, of which the first one is begun; None without any.
-        seed: The seed from which the episode's seed is derived.
+        env: The environment; see `openenv.rollouts.rollout`.
+        tasks: The tasks, of which the first is used; None to reset without a task.
+        seed: Seed from which the episode's seed is derived.
 
     Raises:
         ConnectError: No server answers.
@@ -70,7 +73,7 @@ def check_reproducible(env: Any, tasks: Any = None, *, seed: int = 0) -> Reprodu
 
 
 class _ReadOnce(Exception):
-    """Reading the first task would take the task from the run."""
+    """Tasks that can be read only once, so that reading the first would take it from the run."""
 
 
 def _first(tasks: Any) -> Task | None:

@@ -1,9 +1,9 @@
 """Evaluations as files, a folder for each run.
 
-rollouts.jsonl   what was played; see `openenv.rollouts.files`
-result.json      an `EvalResult`: what was asked for, and what came of it
-comparison.json  what it has apart from another run, where there is one
-report.html      the same to be read; see `openenv.evals.report`
+rollouts.jsonl   the rollouts; see `openenv.rollouts.files`
+result.json      an `EvalResult`: the configuration and the scores
+comparison.json  the comparison with another run, if any
+report.html      reports for people; see `openenv.evals.report`
 report.md
 """
 
@@ -32,17 +32,17 @@ REPORTS: dict[str, Callable[[Evaluation, Comparison | None], str]] = {
     "md": markdown_report,
 }
 
-# Under which of the scores a result has the evaluation as a whole.
+# Key of the scores under which a result has the whole evaluation.
 WHOLE = "evaluation"
 
-# What the extra ``eval`` installs: for the figures, and for each kind of report.
+# Packages of the extra ``eval``: for the figures, and for each kind of report.
 PACKAGES = ("numpy", "scipy")
 OF_REPORTS = {"html": ("jinja2", "matplotlib"), "md": ("jinja2",)}
 INSTALL = "pip install 'openenv[eval]'"
 
 
 def check_extra(reports: Iterable[str] = ()) -> None:
-    """Check, before anything is played, that the packages for evaluation and reports are installed.
+    """Check that the packages for evaluation and reports are installed, before anything is played.
 
     Raises:
         MissingPackage: The extra ``eval`` is not installed.
@@ -53,7 +53,7 @@ def check_extra(reports: Iterable[str] = ()) -> None:
 
 
 def result_of(config: EvalConfig, evaluation: Evaluation) -> EvalResult:
-    """Combine a configuration and an evaluation to a result."""
+    """Combine a configuration and an evaluation into a result."""
     whole = evaluation.model_dump(mode="json", exclude_defaults=True)
     return EvalResult(config=config, scores={**evaluation.scores(), WHOLE: whole})
 
@@ -71,18 +71,18 @@ def compare_eval_results(before: EvalResult, after: EvalResult, **options: Any) 
     Args:
         before: The first run.
         after: The second run.
-        options: Options of `compare`.
+        **options: Options of `compare`.
 
     Raises:
-        ComparisonError: They cannot be compared.
-        EvaluationError: One of them is of another harness.
+        ComparisonError: The runs cannot be compared.
+        EvaluationError: A result is from another harness.
     """
     first, second = _evaluation_of(before, "the first"), _evaluation_of(after, "the second")
     return compare(first, second, **options)
 
 
 def is_stored(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path names a run: a folder, a file of rollouts, or a result."""
+    """Return whether a path may be a stored run: a run's folder, a rollout file, or a result."""
     path = Path(path)
     if path.is_dir():
         return any((path / name).is_file() for name in (ROLLOUTS, RESULT))
@@ -93,23 +93,23 @@ def load_evaluation(path: str | os.PathLike[str], **options: Any) -> Evaluation:
     """Read a stored run.
 
     Args:
-        path: Its folder, its rollouts, or its ``result.json``. What is in a result was evaluated
-            before; rollouts are evaluated anew, by the same rules unless `options` say otherwise
-            (see `stored_rules`), and so is a folder that has some.
-        options: Options of `evaluate`; for a result, those by which it was evaluated.
+        path: The run's folder, rollout file, or ``result.json``. The evaluation of a
+            ``result.json`` is returned as stored. A rollout file, or a folder with one, is
+            evaluated again by the stored rules, which `options` override (see `stored_rules`).
+        **options: Options of `evaluate`. For a ``result.json`` they must equal the stored ones.
 
     Raises:
-        EvaluationError: There is no run, or it cannot be evaluated; or a result was evaluated by
-            other options.
+        EvaluationError: There is no run, the run cannot be evaluated, or a result was evaluated
+            with other options.
         OSError: A file cannot be read.
-        RolloutFileError: The file of rollouts is damaged.
+        RolloutFileError: The rollout file is damaged.
     """
     path = Path(path)
     if path.is_dir():
         names = [name for name in (ROLLOUTS, RESULT) if (path / name).is_file()]
         if not names:
             raise EvaluationError(f"{path} is no run: it has no {ROLLOUTS} and no {RESULT}")
-        stored_rules(path)  # a result that is damaged is told of
+        stored_rules(path)  # raises if the result is damaged
         return load_evaluation(path / names[0], **options)
     if path.suffix == ".json":
         return _evaluated_so(_evaluation_of(_read_result(path), str(path)), path, options)
@@ -119,11 +119,13 @@ def load_evaluation(path: str | os.PathLike[str], **options: Any) -> Evaluation:
 
 
 def stored_rules(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the arguments of `evaluate` by which a stored run was evaluated; none without a stored
-    result. A threshold derived from the declared range is left out, to be derived again.
+    """Return the arguments of `evaluate` that a stored run was evaluated with.
+
+    The dict is empty if there is no stored result. A threshold that was derived from the declared
+    range is left out, so that it is derived again.
 
     Raises:
-        EvaluationError: The result of the folder cannot be read.
+        EvaluationError: The stored result is damaged.
         OSError: A file cannot be read.
     """
     path = Path(path)
@@ -137,7 +139,7 @@ def stored_rules(path: str | os.PathLike[str]) -> dict[str, Any]:
         stored, asked = _evaluation_of(result, str(file)), result.config.eval_parameters
     except EvaluationError:
         if path.name == ROLLOUTS:
-            return {}  # the rollouts can be evaluated without it
+            return {}  # the rollouts can be evaluated without the result
         raise
     rules: dict[str, Any] = {
         "unscored": stored.unscored_policy,
@@ -179,23 +181,24 @@ def save(
     compared: Comparison | None = None,
     reports: Iterable[str] = tuple(REPORTS),
 ) -> list[Path]:
-    """Write a run to a folder beside the rollouts; files of an earlier run are replaced or removed.
-    Apparent secrets are redacted.
+    """Write the result, the comparison and the reports of a run to the folder of the rollouts.
+
+    Files of an earlier run are replaced or removed. Text that looks like a secret is redacted.
 
     Args:
-        folder: The folder; it is created if missing.
+        folder: The folder; created if missing.
         result: The configuration and the scores.
-        evaluation: The evaluation of the scores.
-        compared: The comparison with another run.
+        evaluation: The evaluation that the scores are from.
+        compared: The comparison with another run, if any.
         reports: Kinds of reports: ``html``, ``md``.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
         MissingPackage: The extra ``eval`` is not installed.
-        OSError: They cannot be written.
-        ValueError: There is no such kind of report.
+        OSError: A file cannot be written.
+        ValueError: A kind of report is unknown.
     """
     unknown = [name for name in reports if name not in REPORTS]
     if unknown:

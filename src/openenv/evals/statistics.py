@@ -1,10 +1,10 @@
 """Statistics of evaluations: estimates, intervals, and tests of two runs.
 
-A run is samples of tasks. Tasks are drawn, and samples of one task are alike; so what is drawn
-again by a bootstrap, and what counts as one observation in a test, is the task with all of its
-samples (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8). `sums`, or
-`solved`, and `counts` are of tasks: the sum over a task's samples, and how many these are. A
-`level` is a confidence level, from 0 to 1.
+Samples of one task are not independent. Therefore the unit that a bootstrap resamples, and that
+counts as one observation in a test, is a task with all of its samples (Efron and Tibshirani, An
+Introduction to the Bootstrap, 1993, chapter 8). The arguments `sums` (or `solved`) and `counts`
+have one value per task: the sum over the task's samples, and the number of these samples. A `level`
+is a confidence level, between 0 and 1.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ with needs("an evaluation", "pip install 'openenv[eval]'"):
 
 Floats = npt.NDArray[np.float64]
 
-# Resamples at once: what they take of memory is this many times 8 bytes.
+# Numbers of 8 bytes in a batch of resamples, which limits the memory.
 CELLS_AT_ONCE = 4_000_000
 
-# Up to so many sign patterns, each is looked at and the p-value is exact.
+# Up to this many sign patterns all are enumerated, so that the p-value is exact.
 EXACT_UP_TO = 2**14
 
-# How far apart two sums may be, by rounding alone.
+# Relative difference of two sums that may come from rounding alone.
 RELATIVE = 1e-12
 
 
@@ -37,12 +37,12 @@ RELATIVE = 1e-12
 def pass_at_k(samples: int, solved: int, k: int) -> float:
     """Return the probability that at least one of `k` samples of a task solves the task.
 
-    The estimator is ``1 - C(n - c, k) / C(n, k)``, with n samples of which c are solved. It is
-    without bias (Chen et al. 2021, arXiv:2107.03374, equation 1): the share of the subsets of k
-    samples in which one is solved.
+    The estimator is ``1 - C(n - c, k) / C(n, k)``, with n samples of which c are solved: the share
+    of the subsets of k samples that have a solved one. The estimator is unbiased (Chen et al. 2021,
+    arXiv:2107.03374, equation 1).
 
     Raises:
-        ValueError: Not ``0 <= solved <= samples``, or not ``1 <= k <= samples``.
+        ValueError: `solved` is not from 0 to `samples`, or `k` not from 1 to `samples`.
     """
     if not 0 <= solved <= samples:
         raise ValueError(f"solved={solved} of samples={samples}; expected 0 <= solved <= samples")
@@ -55,12 +55,12 @@ def wilson(rate: float, size: float, level: float = 0.95) -> tuple[float, float]
     """Return the score interval of a rate (Wilson 1927, without continuity correction).
 
     Args:
-        rate: The share that was seen, from 0 to 1.
-        size: Number of independent samples; see `effective_size` for dependent ones.
+        rate: The observed rate, from 0 to 1.
+        size: Number of independent samples; see `effective_size` for dependent samples.
         level: The confidence level.
 
     Raises:
-        ValueError: The rate or the level is not from 0 to 1, or there are no samples.
+        ValueError: The rate or the level is out of range, or there are no samples.
     """
     if not (0.0 <= rate <= 1.0 and 0.0 < level < 1.0 and size > 0):
         raise ValueError(f"rate={rate}, size={size}, level={level}: none of which to have one")
@@ -68,15 +68,16 @@ def wilson(rate: float, size: float, level: float = 0.95) -> tuple[float, float]
     shrink = 1.0 + z * z / size
     centre = (rate + z * z / (2.0 * size)) / shrink
     half = z / shrink * math.sqrt(rate * (1.0 - rate) / size + z * z / (4.0 * size * size))
-    # At a rate of 0 and 1 the ends are the rate, but for rounding.
+    # At a rate of 0 or 1 one end equals the rate, except for rounding.
     return min(rate, max(0.0, centre - half)), max(rate, min(1.0, centre + half))
 
 
 def ratio_stderr(sums: Floats, counts: Floats) -> float:
-    """Return the standard error of ``sums.sum() / counts.sum()`` with tasks drawn.
+    """Return the standard error of ``sums.sum() / counts.sum()`` over tasks.
 
-    It is that of a ratio by linearisation (Cochran, Sampling Techniques, 1977, section 6.5); with
-    one sample a task, the common one of a mean. NaN of less than two tasks.
+    The formula is the linearized standard error of a ratio (Cochran, Sampling Techniques, 1977,
+    section 6.5). With one sample per task it is the usual standard error of a mean. The result is
+    NaN for fewer than two tasks.
     """
     tasks, total = len(sums), float(counts.sum())
     if tasks < 2 or not total:
@@ -88,9 +89,10 @@ def ratio_stderr(sums: Floats, counts: Floats) -> float:
 def effective_size(solved: Floats, counts: Floats) -> float:
     """Return the number of independent samples that would determine a rate as well.
 
-    It is the number of samples over the design effect (Kish, Survey Sampling, 1965), which is at
-    least 1 and at most the samples of a task. Where all or none are solved, the effect cannot be
-    seen, and each task counts once. Of one task alone all samples count: it speaks of that task.
+    The result is the number of samples divided by the design effect (Kish, Survey Sampling, 1965),
+    which is at least 1 and at most the mean number of samples per task. If all or no samples are
+    solved, the effect cannot be estimated, and each task counts once. For a single task all samples
+    count, since the rate is a statement about that task.
     """
     tasks, total = len(counts), float(counts.sum())
     if tasks == 1 or total == tasks:
@@ -103,11 +105,11 @@ def effective_size(solved: Floats, counts: Floats) -> float:
 
 
 def rate_interval(solved: Floats, counts: Floats, level: float = 0.95) -> tuple[float, float]:
-    """Return the interval of the rate ``solved.sum() / counts.sum()`` with tasks drawn.
+    """Return the interval of the rate ``solved.sum() / counts.sum()`` over tasks.
 
-    It is Wilson's, of as many samples as are independent; of fewer where that number is itself
-    estimated, from few tasks (Korn and Graubard 1998, Survey Methodology 24), but never of fewer
-    than there are tasks.
+    The interval is Wilson's for the effective number of samples. If that number was estimated, it
+    is reduced, the more the fewer tasks there are (Korn and Graubard 1998, Survey Methodology 24),
+    but not below the number of tasks.
     """
     tasks, size = len(counts), effective_size(solved, counts)
     if size > tasks > 1:
@@ -117,10 +119,11 @@ def rate_interval(solved: Floats, counts: Floats, level: float = 0.95) -> tuple[
 
 
 def are_few(tasks: int, level: float) -> bool:
-    """Return whether a bootstrap of this many tasks is too narrow for any sample.
+    """Return whether there are too few tasks for a bootstrap interval at this level.
 
-    Its ends lie between the lowest task and the highest, and these have the middle of the tasks
-    that might have been between them with a chance of ``1 - 2**(1 - tasks)`` only: 94 % of five.
+    The ends of a bootstrap interval lie between the lowest and the highest task. The population's
+    median lies between these with a probability of only ``1 - 2**(1 - tasks)``, which is 94 % for
+    five tasks.
     """
     return 2.0 ** (1 - tasks) > 1.0 - level
 
@@ -130,14 +133,14 @@ def bootstrap_intervals(
 ) -> list[tuple[float, float] | None]:
     """Return intervals of ``sums.sum(0) / counts.sum(0)`` by a bootstrap over tasks.
 
-    The tasks are drawn again with all of their samples, the same ones for every column. The ends
-    are percentiles, expanded for few tasks as Student's t is wider than the normal distribution
-    (Hesterberg 2015, What Teachers Should Know About the Bootstrap, section 5.3). Where tasks
-    `are_few`, nothing that is drawn from them is wide enough: the interval is Student's.
+    Tasks are resampled with all of their samples, the same tasks for every column. The ends are
+    percentiles, which are expanded for few tasks by the ratio of Student's t to the normal
+    distribution (Hesterberg 2015, What Teachers Should Know About the Bootstrap, section 5.3). If
+    the tasks `are_few`, no resample is wide enough, and the interval is Student's.
 
     Returns:
-        One interval a column; None where there are less than two tasks, or all of them came to the
-        same: drawing again can tell nothing then.
+        One interval per column. The interval is None if there are fewer than two tasks, or if all
+        tasks have the same mean, because resampling gives no information then.
     """
     if len(sums) < 2:
         return [None] * sums.shape[1]
@@ -155,7 +158,7 @@ def _resampled(sums: Floats, counts: Floats, resamples: int, seed: int) -> Itera
         drawn = generator.integers(0, tasks, (size, tasks))
         places = (drawn + tasks * np.arange(size)[:, None]).ravel()
         weights = np.bincount(places, minlength=size * tasks).reshape(size, tasks)
-        with np.errstate(invalid="ignore"):  # a draw may have none of a rare figure
+        with np.errstate(invalid="ignore"):  # a resample may lack a rare figure: 0 / 0
             yield (weights @ sums) / (weights @ counts)
 
 
@@ -188,15 +191,15 @@ def permutation_p_values(
 ) -> list[float]:
     """Return two-sided p-values of paired permutation tests of the mean, by column.
 
-    If the two runs do not differ, each difference might as well have the other sign (Fisher 1935,
-    section 21). Up to 14 tasks that differ, every pattern of signs is looked at, and the value is
-    exact; beyond, patterns are drawn, and the one that was seen counts among them (Phipson and
-    Smyth 2010), so that it is never 0.
+    If the two runs do not differ, each difference may have either sign (Fisher 1935, section 21).
+    For up to 14 tasks that differ, all patterns of signs are enumerated, and the p-value is exact.
+    For more tasks, patterns are drawn, and the observed pattern counts as one of them (Phipson and
+    Smyth 2010), so that the p-value is never 0.
 
     Args:
-        differences: The differences of two runs by task and figure; NaN if a task has none.
-        resamples: Number of sign patterns to draw.
-        seed: The seed of the patterns.
+        differences: The differences of two runs by task (row) and figure (column); NaN if unknown.
+        resamples: Number of sign patterns, including the observed one.
+        seed: Seed of the patterns.
     """
     return [
         _sign_flip_p_value(column[np.isfinite(column) & (column != 0.0)], resamples, seed)
@@ -205,7 +208,7 @@ def permutation_p_values(
 
 
 def _sign_flip_p_value(differences: Floats, resamples: int, seed: int) -> float:
-    # Tasks without a difference have the same sum under either sign, and are left out.
+    # Tasks without a difference do not change the sum under either sign, and are left out.
     tasks = len(differences)
     seen = abs(float(differences.sum())) - RELATIVE * float(np.abs(differences).sum())
     if 2**tasks <= EXACT_UP_TO:
@@ -222,8 +225,11 @@ def _sign_flip_p_value(differences: Floats, resamples: int, seed: int) -> float:
 def mcnemar(fixed: int, regressed: int) -> float:
     """Return the exact two-sided p-value of McNemar's test (1947).
 
-    Of the tasks that only one run solves (the second the `fixed`, the first the `regressed` ones),
-    either run should have half, if the runs do not differ.
+    If the runs do not differ, each run should solve half of the tasks that only one run solves.
+
+    Args:
+        fixed: Number of tasks that only the second run solves.
+        regressed: Number of tasks that only the first run solves.
     """
     if not fixed + regressed:
         return 1.0
@@ -233,8 +239,8 @@ def mcnemar(fixed: int, regressed: int) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values for multiple tests (Holm 1979), in the same order.
 
-    To call those significant which are below a level then errs in one of them or more with at most
-    that chance.
+    If tests with an adjusted p-value below a level are called significant, the probability of any
+    false positive is at most that level.
     """
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted, highest = [0.0] * len(p_values), 0.0

@@ -1,7 +1,7 @@
 """Scores of steps and episodes: rubrics, judges, credit assignment and external scorers.
 
-Below: `openenv.reward` (the `Score` value) and `openenv.errors`. Above: `execution`, which attaches
-scores to observations, and `rollouts`, `evals` and `cli`, which score recorded episodes.
+This package builds on `openenv.reward` (the `Score` value) and `openenv.errors`. `execution` uses
+it to attach scores to observations; `rollouts`, `evals` and `cli` score recorded episodes with it.
 
 Read `rubric.py` first (scores of steps), then `delayed.py` (scores of whole episodes).
 """

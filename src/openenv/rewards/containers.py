@@ -13,7 +13,7 @@ from openenv.rewards.rubric import NO_PARTS, Rubric, Steps, await_if_pending, is
 WEIGHTS_TOLERANCE = 1e-6
 
 Scored = tuple[float, Mapping[str, float]]
-"""A score, and its parts by name."""
+"""A score and the parts of that score by name."""
 
 
 class _RubricSequence(Rubric):
@@ -78,11 +78,11 @@ class Sequential(_RubricSequence):
 
 
 class Gate(Rubric):
-    """A rubric that passes a score of at least the threshold and turns any other into 0.
+    """A rubric that passes on a score of at least the threshold and turns lower scores into 0.
 
     Args:
-        rubric: The rubric whose score is tested.
-        threshold: Lowest score that passes; 1.0 by default.
+        rubric: The rubric whose score is compared with the threshold.
+        threshold: Lowest score that passes. Default: 1.0.
     """
 
     def __init__(self, rubric: Rubric, threshold: float = 1.0) -> None:
@@ -109,20 +109,22 @@ class Gate(Rubric):
 
 
 class WeightedSum(Rubric):
-    """A rubric that adds up the scores of several rubrics, each times a weight.
+    """A rubric that returns the weighted sum of the scores of several rubrics.
 
         WeightedSum({"correct": Correct(), "format": Format()}, {"correct": 0.8, "format": 0.2})
 
-    Children that have to be awaited are awaited concurrently.
+    Asynchronous children are awaited concurrently.
 
     Args:
-        rubrics: The children, by name or as a list, in which case they are named ``rubric_0``,
+        rubrics: The children, by name or as a list. Children of a list are named ``rubric_0``,
             ``rubric_1`` and so on. The components have the same names.
-        weights: One weight for each child, in the same order or by the same names. They sum to 1.
+        weights: One weight per child, in the same order or by the same names. The weights must sum
+            to 1.
 
     Raises:
-        ValueError: The number of weights differs from the number of rubrics, the weights do not sum
-            to 1 within 1e-6, or a name is empty or contains a dot.
+        TypeError: A child is not a `Rubric`.
+        ValueError: The weights do not match the rubrics or do not sum to 1 within 1e-6, or a name
+            is empty or contains a dot.
     """
 
     def __init__(
@@ -170,7 +172,7 @@ class WeightedSum(Rubric):
             except Exception as error:
                 if not any(is_pending(one) for one in begun):
                     raise
-                begun.append(_raise_error(error))  # the pending ones are awaited and cancelled
+                begun.append(_raise_error(error))  # `_await_all` cancels the pending children
                 break
         return begun
 
@@ -201,8 +203,8 @@ class RubricList(_RubricSequence):
 class RubricDict(Rubric):
     """A dictionary of rubrics that a parent rubric combines.
 
-    A name may be any text. A rubric can also be read as an attribute, unless the class itself has
-    an attribute of that name.
+    A name may be any string. Each rubric is also available as an attribute, unless the class has an
+    attribute of the same name.
     """
 
     def __init__(self, rubrics: Mapping[str, Rubric] | RubricDict | None = None) -> None:

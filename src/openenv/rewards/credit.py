@@ -27,8 +27,8 @@ __all__ = [
 Credit = Callable[[float, int], Sequence[float]]
 
 TokenCredit = Callable[[Sequence[float], Sequence[int]], Sequence[Sequence[float]]]
-"""A function of the rewards of steps and the numbers of tokens written for them, which returns the
-rewards of the tokens, one list per step.
+"""A function that takes the reward and the number of tokens of each step, and returns the rewards
+of the tokens, one list per step.
 """
 
 
@@ -65,9 +65,9 @@ CREDITS: dict[str, Credit] = {
 
 
 def resolve_credit(credit: str | Credit) -> Credit:
-    """Return the credit assignment that a name such as ``uniform`` or ``discounted:0.95`` means.
+    """Return the credit assignment for a name such as ``uniform`` or ``discounted:0.95``.
 
-    A function is returned as it is.
+    A function is returned unchanged.
 
     Raises:
         ValueError: The name is unknown, or the number after the colon is not between 0 and 1.
@@ -107,20 +107,20 @@ def group_advantages(
 ) -> list[float]:
     """Return each episode's advantage over the mean of the group, as in GRPO.
 
-    Shao et al. 2024, "DeepSeekMath", eq. 3; without the scale Liu et al. 2025, "Understanding
-    R1-Zero-Like Training".
+    The scaled advantage is eq. 3 of Shao et al. 2024, "DeepSeekMath"; the advantage without scale
+    is from Liu et al. 2025, "Understanding R1-Zero-Like Training".
 
     Args:
         rewards: The rewards of the episodes, group after group. A reward of None is left out of the
             group's mean and deviation.
-        size: Episodes in a group.
+        size: Number of episodes in a group.
         is_scaled: Divide by the standard deviation of the group's rewards (plus 1e-4).
 
     Returns:
         One advantage per episode; 0.0 if the reward is None or the only known reward of the group.
 
     Raises:
-        ValueError: `size` is not positive, or the number of rewards is no multiple of it.
+        ValueError: `size` is not positive, or the number of rewards is not a multiple of `size`.
     """
     if size < 1 or len(rewards) % size:
         raise ValueError(f"{len(rewards)} rewards cannot be split into groups of {size}")

@@ -1,8 +1,8 @@
 """Delayed rewards: scoring of whole episodes at the end, later, or in another process.
 
-A trajectory scorer is a function, plain or ``async def``, of the whole sequence of (action,
-observation). An environment may have one (`Environment.trajectory_scorer`), and so may a client, a
-rollout, and ``openenv score``, which scores recorded episodes:
+A trajectory scorer is a function, plain or ``async def``, that takes the whole sequence of (action,
+observation) pairs. Environments (`Environment.trajectory_scorer`), clients, rollouts and ``openenv
+score``, which scores recorded episodes, accept a trajectory scorer:
 
     def solved(trajectory):
         return 1.0 if trajectory[-1][1].board == GOAL else 0.0
@@ -14,8 +14,8 @@ A scorer returns one of
 - a `Score`, which may have components and rewards of steps;
 - None, if there is nothing to score.
 
-It raises `Unscored` if it cannot score. Any other exception also leaves the episode unscored: the
-reward is None, the reason names the class of the exception, and the log has the traceback.
+A scorer raises `Unscored` if it cannot score. Any other exception also leaves the episode unscored:
+the reward is None, the reason names the class of the exception, and the log has the traceback.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Trajectory(list[tuple[ActT, ObsT]], Generic[ActT, ObsT]):
 
     Attributes:
         first: The observation that `reset` returned; None if unknown.
-        rewards: The reward of each step by itself, None for a step without reward.
+        rewards: The reward that each step had by itself; None for a step without a reward.
         task: The task of the episode, or None.
     """
 
@@ -75,19 +75,22 @@ class Trajectory(list[tuple[ActT, ObsT]], Generic[ActT, ObsT]):
 
 
 TrajectoryScorer = Callable[[Any], Any]
-"""A function of a `Trajectory`; what it may return is said above."""
+"""A function that takes a `Trajectory`; the module's docstring lists the possible results."""
 
 
 def score_trajectory(
     scorer: TrajectoryScorer, trajectory: Trajectory[Any, Any], credit: str | Credit = terminal
 ) -> Score | Awaitable[Score]:
-    """Score an episode.
+    """Score an episode. A scorer that fails leaves the episode unscored; nothing is raised.
 
     Args:
+        scorer: The scorer, which may be ``async def``.
+        trajectory: The episode.
         credit: Credit assignment for a scorer that returns no rewards of steps.
 
     Returns:
-        The score, with `step_rewards`; an awaitable of it if the scorer is a coroutine function.
+        The score, with `step_rewards`; an awaitable of the score if the scorer returns an
+        awaitable.
     """
     try:
         outcome = scorer(trajectory)
@@ -158,8 +161,8 @@ def _name(scorer: TrajectoryScorer) -> str:
 def score_of_failure(error: Exception, who: str) -> Score:
     """Return an unscored `Score` that gives the reason for an exception.
 
-    The reason is the text of an `Unscored`. For any other exception it names only the class, since
-    the text may hold what the peer must not see; the log has the traceback.
+    For an `Unscored` the reason is its message. For any other exception the reason names only the
+    class, because the message may hold text that the peer must not see; the log has the traceback.
     """
     if isinstance(error, Unscored):
         return Score(unscored=str(error))
@@ -174,10 +177,11 @@ class EpisodeScorer:
     """A recorder that collects the steps of an episode and scores the whole at the end.
 
     Args:
-        scorer: The scorer of an episode. If it has an attribute `keep`, that function reduces each
-            observation to what the scorer needs.
+        scorer: The scorer of an episode. If the scorer has an attribute `keep`, that function
+            reduces each observation to the data that the scorer needs.
         credit: Credit assignment for a scorer that returns no rewards of steps.
-        max_steps: Longest episode that is kept, in steps; a longer episode is unscored.
+        max_steps: Maximum number of steps of an episode; a longer episode is unscored. Default:
+            100,000.
 
     Raises:
         ValueError: The name of the credit assignment is unknown.
@@ -197,7 +201,7 @@ class EpisodeScorer:
         self._trajectory: Trajectory[Any, Any] | None = None
         self._why_lost = "the episode was not seen from its reset"
         self._ended: Trajectory[Any, Any] | None = None  # the latest complete episode
-        self._unscored = self._why_lost  # the reason if there is none
+        self._unscored = self._why_lost  # the reason if there is no complete episode
 
     def begin(self, first: Any, task: Any = None) -> None:
         """Start recording a new episode with the observation of `reset`."""
@@ -208,7 +212,7 @@ class EpisodeScorer:
             trajectory.first = self._keep_observation(first)
 
     def lose(self, why: str) -> None:
-        """Give up recording the running episode, which then ends unscored for this reason."""
+        """Stop recording the running episode, which then ends unscored for the given reason."""
         self._trajectory, self._why_lost = None, why
 
     def step(
@@ -217,8 +221,8 @@ class EpisodeScorer:
         """Record a step.
 
         Returns:
-            The score of the episode, or an awaitable of it, if this step ended the episode; else
-            None.
+            The score of the episode, or an awaitable of the score, if this step ended the episode;
+            otherwise None.
         """
         trajectory = self._trajectory
         if trajectory is not None:
@@ -237,7 +241,7 @@ class EpisodeScorer:
         return self.repeat(done)
 
     def repeat(self, done: bool) -> Score | Awaitable[Score] | None:
-        """Score the latest step again, for a caller that missed the result of `step`."""
+        """Score the latest episode again, for a caller that missed the result of `step`."""
         if not done:
             return None
         if self._ended is None:
@@ -249,7 +253,7 @@ class EpisodeScorer:
 
     @contextlib.contextmanager
     def _keeping(self) -> Iterator[None]:
-        """Make an error in the scorer's `keep` cost the score instead of the step."""
+        """Turn an error in the scorer's `keep` into an unscored episode, not a failed step."""
         try:
             yield
         except Exception as error:
@@ -262,9 +266,9 @@ class EpisodeScorer:
 def apply_score(
     score: Score, reward: float | None, info: dict[str, Any] | None
 ) -> tuple[float | None, dict[str, Any] | None]:
-    """Return the reward and info of a last step after the whole episode was scored.
+    """Return the reward and info of the last step after the whole episode was scored.
 
-    Both stay as they were if the scorer had nothing to score.
+    Both are returned unchanged if the scorer had nothing to score.
     """
     if score.value is None and score.unscored is None:
         return reward, info

@@ -23,12 +23,12 @@ from openenv.rewards.rubric import Rubric
 
 logger = logging.getLogger(__name__)
 
-QUOTED = 200  # characters of a reply shown in an error
-PASSING = (408, 409, 429)  # with these and any 5xx, the same request may succeed later
+QUOTED = 200  # maximum number of characters of a reply in an error message
+PASSING = (408, 409, 429)  # after these and any 5xx, the same request may succeed later
 
 
 class Judge(Protocol):
-    """The interface of a judge: the part of `LLMClient` that answers questions."""
+    """The interface that `LLMJudge` needs: the `complete` method of `LLMClient`."""
 
     async def complete(self, prompt: str) -> str:
         """Answer a question."""
@@ -40,32 +40,32 @@ class LLMJudge(Rubric):
 
         LLMJudge("Rate this answer from 0 to 1: {action.text}\\nReply with the number.", client)
 
-    It has no state of an episode, so environments may share an instance.
+    A judge keeps no state of an episode, so environments may share an instance.
 
     Args:
         prompt_template: The question. ``{action}`` and ``{observation}`` stand for the step, and
             may be extended as in `str.format`: ``{observation.text}``, ``{action!r}``. Other braces
-            stand for themselves, unless the whole template is valid for `str.format`: then ``{{``
-            and ``}}`` stand for a brace each.
-        client: The model: an `LLMClient`, or any object with its `complete`.
-        score_pattern: A regular expression whose first match is the score, in its first group if it
-            has one. By default `find_score` finds the score.
-        default_score: The score for a reply without a score. By default `Unscored` is raised then;
+            are literal text, unless the whole template is valid for `str.format`: then ``{{`` and
+            ``}}`` are escaped braces.
+        client: The model: an `LLMClient`, or any object with such a `complete` method.
+        score_pattern: Regular expression that finds the score: the first group of the first match,
+            or the whole match if there is no group. By default `find_score` finds the score.
+        default_score: Score for a reply without a score. By default such a reply raises `Unscored`;
             the public package's default is 0.
-        normalize: Bring scores into the range from 0 to 1: ``7/10`` or ``70%`` becomes 0.7, and a
-            number outside is moved to the nearer end.
+        normalize: Map scores to the range from 0 to 1: ``7/10`` or ``70%`` becomes 0.7, and numbers
+            outside the range are clamped.
         timeout_s: Time limit in seconds for one reply; None for no limit.
-        retries: Number of further attempts after a failure or timeout. A reply without a score is
-            not retried.
-        backoff_s: Seconds before the first retry; doubled for each further one.
+        retries: Number of further attempts after a timeout or failure. HTTP errors other than 408,
+            409, 429 and 5xx are not retried. Neither is a reply without a score.
+        backoff_s: Seconds before the first retry; doubled for each further retry.
         max_concurrency: Maximum number of concurrent questions in one event loop; None for no
             limit.
-        cache_size: Number of scores to cache, by the text of the question; 0 by default.
+        cache_size: Maximum number of scores to cache, by the text of the question. Default: 0.
 
     Raises:
         ValueError: The template has a field that looks misspelled, `max_concurrency` is less than
             1, or `retries` or `cache_size` is less than 0.
-        re.error: The pattern is no regular expression.
+        re.error: `score_pattern` is not a valid regular expression.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class LLMJudge(Rubric):
 
     async def forward(self, action: Any, observation: Any) -> float:
         prompt = render(self.prompt_template, action=action, observation=observation)
-        # Environments on other threads may share the cache and evict the entry in between.
+        # Environments on other threads may share the cache and evict the entry between two lines.
         with contextlib.suppress(KeyError):
             self._cache.move_to_end(prompt)
             return self._cache[prompt]
@@ -158,7 +158,7 @@ class LLMJudge(Rubric):
         match = re.search(self.score_pattern, reply)
         if match is None:
             return None
-        with contextlib.suppress(ValueError, TypeError):  # not a number, or a group without a match
+        with contextlib.suppress(ValueError, TypeError):  # not a number, or an unmatched group
             return JudgeScore(float(match[1] if match.re.groups else match[0]))
         return None
 
@@ -192,7 +192,7 @@ NAMED = re.compile(r"\{([A-Za-z_]\w*)[}.\[!:]")
 
 
 def _template(template: str) -> str:
-    """Return the template if no field is misspelled."""
+    """Return the template, unless the name of a field looks misspelled."""
     for name in NAMED.findall(template):
         close = closest(name, FIELDS, cutoff=0.8)
         if name not in FIELDS and close:
@@ -201,7 +201,7 @@ def _template(template: str) -> str:
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill values into a template; braces within the values are left alone."""
+    """Fill values into a template. Braces within the values are left as they are."""
     if _is_format(template):
         return template.format(**values)
     return FIELD.sub(lambda field: field[0].format(**values), template)
@@ -239,7 +239,8 @@ class JudgeScore(NamedTuple):
     """A score found in a reply.
 
     Attributes:
-        out_of: The maximum, if the reply says so: 10 for ``7/10``, 100 for ``70%``; otherwise 1.
+        value: The number as written in the reply.
+        out_of: The maximum, if the reply states it: 10 for ``7/10``, 100 for ``70%``; otherwise 1.
     """
 
     value: float
@@ -249,14 +250,14 @@ class JudgeScore(NamedTuple):
 def find_score(reply: str) -> JudgeScore | None:
     """Return the score in a judge's reply, or None if there is no unambiguous score.
 
-    The first of these that applies:
+    The first rule that applies decides:
 
-    - if the reply is JSON, the number, or the value of ``score``;
-    - the number after ``Score:``, ``Rating =`` or ``the grade is``: on a last line of its own, or
-      after ``final``, ``overall`` or ``total``, or anywhere, if all such numbers are the same;
-    - a first or last line that is a number, or a decimal number, fraction or percentage at the
-      beginning, before a comma or a dash; if both exist, they must be the same;
-    - the only number in the reply.
+    - If the reply is JSON, the score is the number, or the value of ``score``.
+    - The score is the number after ``Score:``, ``Rating =`` or ``the grade is``: on a last line of
+      its own, or after ``final``, ``overall`` or ``total``, or anywhere. Such numbers must agree.
+    - The score is a first or last line that is a number, or a decimal number, fraction or
+      percentage at the beginning, before a comma or a dash. These numbers must agree.
+    - The score is the only number in the reply.
 
     Numbers may have a sign, and may be written as ``7/10``, ``7 out of 10`` or ``70%``.
     """
@@ -290,7 +291,7 @@ def _in_json(data: Any) -> JudgeScore | None:
 
 
 def _at_first(text: str) -> re.Match[str] | None:
-    """Return the score that begins a reply, unless the number may number a point."""
+    """Return the score at the beginning of a reply, unless it may be the number of a list item."""
     first = AT_FIRST.match(text)
     return None if first is None or re.fullmatch(r"\d+", first[0].strip()) else first
 

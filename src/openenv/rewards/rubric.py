@@ -9,19 +9,20 @@
             return self.correct(action, observation) * self.short(action, observation)
 
 A rubric is called with an action and the observation that followed. `forward` and hooks may be
-``async def``. The result of a call follows one rule:
+``async def``. The type of the result follows one rule:
 
-- It is a number if neither the rubric, nor a child, nor a hook had to be awaited. Otherwise it is
-  an awaitable of the number.
+- A call returns a number if neither the rubric, nor a child, nor a hook had to be awaited.
+  Otherwise the call returns an awaitable of the number.
 - Inside a running event loop the number can be awaited too, so ``await rubric(action,
-  observation)`` is always right there.
+  observation)`` always works there.
 
-A rubric that cannot score raises `Unscored`, which no container turns into a number. The same
-happens if `forward` returns NaN or infinity. `last_score` is None then, and no hook is called.
+A rubric that cannot score raises `Unscored`, which no container turns into a number. A call also
+raises `Unscored` if `forward` returns NaN or infinity. In both cases `last_score` is None, and no
+hook is called.
 
-To follow the rule without writing everything twice, an evaluation is a generator (`Steps`) that
-yields what has to be awaited. `run_steps` drives it: to its end without an event loop if it yields
-nothing, otherwise it returns a coroutine that continues it.
+So that synchronous and asynchronous calls share one implementation, an evaluation is a generator
+(`Steps`) that yields awaitables. `run_steps` drives the generator. If the generator yields nothing,
+no event loop is needed; otherwise `run_steps` returns a coroutine that continues the generator.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ T = TypeVar("T")
 NO_PARTS: Mapping[str, float] = {}
 
 Steps = Generator[Any, Any, T]
-"""A computation that may have to wait: yields awaitables and is sent their results."""
+"""A computation that may have to wait: a generator that yields awaitables and receives results."""
 
 Hook = Callable[["Rubric", Any, Any, float], Any]
 """Called with the rubric, the action, the observation and the score; may be ``async def``."""
@@ -54,12 +55,12 @@ PreHook = Callable[["Rubric", Any, Any], Any]
 
 
 class Rubric(ABC):
-    """The base class of scores of a step. Subclasses implement `forward`.
+    """The base class of rubrics, which score steps. Subclasses implement `forward`.
 
-    A rubric that is assigned to an attribute becomes a child of that name.
+    A rubric that is assigned to an attribute becomes a child with the attribute's name.
 
     Attributes:
-        last_score: The latest score; None before the first and after a failure to score.
+        last_score: The latest score; None before the first call and after a failed call.
 
     Example:
         >>> from openenv import Rubric
@@ -74,8 +75,8 @@ class Rubric(ABC):
     last_score: float | None = None
 
     def __init__(self) -> None:
-        # Attributes are created on first use, so that subclasses may call this constructor late, or
-        # not at all.
+        # Attributes are created on first use, so that a subclass may call this constructor late or
+        # never.
         super().__init__()
 
     @cached_property
@@ -90,8 +91,8 @@ class Rubric(ABC):
     def _forward_pre_hooks(self) -> list[PreHook]:
         return []
 
-    # Parts of the score by name, "" for the whole rubric: those that the `forward` of a container
-    # sets, and those of the last evaluation.
+    # Parts of the score by name; "" stands for the whole rubric. The `forward` of a container sets
+    # `_parts`; `_contributed` are the parts of the last evaluation.
     _parts: Mapping[str, float] = NO_PARTS
     _contributed: Mapping[str, float] = NO_PARTS
 
@@ -120,14 +121,14 @@ class Rubric(ABC):
             A finite number, by convention from 0 to 1; None if this step has nothing to score.
 
         Raises:
-            Unscored: The step cannot be scored; the text says why.
+            Unscored: The step cannot be scored; the message gives the reason.
         """
 
     def __call__(self, action: Any, observation: Any) -> Any:
         """Score a step: run the pre-hooks, `forward`, and then the hooks.
 
         Returns:
-            The result of `forward`, or an awaitable of it; see the rule above.
+            The result of `forward`, or an awaitable of that result; see the module's docstring.
 
         Raises:
             Unscored: The step could not be scored.
@@ -180,24 +181,24 @@ class Rubric(ABC):
     def components(self) -> dict[str, float]:
         """Return the named parts that add up to `last_score`.
 
-        A `WeightedSum` has the parts of its children, each times its weight, under the child's
-        name, followed by a dot and the part's name if the child has several. A `Gate` has the parts
-        of its child, and a `Sequential` those of its last child, each 0 if the container gave 0
-        itself. Any other rubric has one part, named after its class in snake case (``llm_judge``);
-        override this to return more.
+        A `WeightedSum` has the weighted parts of its children. A part is named after the child,
+        followed by a dot and the part's name if the child has named parts. A `Gate` has the parts
+        of its child, and a `Sequential` the parts of its last child; all are 0 if the container
+        itself returned 0. Any other rubric has one part, named after its class in snake case
+        (``llm_judge``). Override this method to return more parts.
 
         Returns:
-            The parts; empty if there is no score.
+            The parts by name; empty if there is no score.
         """
         return {name or self._label: part for name, part in self._contributed.items()}
 
     def _contributions(self, score: Any) -> Mapping[str, float]:
-        """Return the parts of the score that this rubric just gave to a parent."""
+        """Return the parts of the score that this rubric just returned to its parent."""
         is_overridden = type(self).components is not Rubric.components
         return self._check_parts(score, components_of(self) if is_overridden else self._contributed)
 
     def _part_names(self) -> list[str]:
-        """Return the names of the parts that an evaluation would have given."""
+        """Return the names of the parts that an evaluation would have returned."""
         return [""]
 
     @property
@@ -232,7 +233,7 @@ class Rubric(ABC):
             yield from child.named_rubrics(path)
 
     def get_rubric(self, path: str) -> Rubric:
-        """Return the descendant at a path that `named_rubrics` gives.
+        """Return the descendant at a path from `named_rubrics`.
 
         Raises:
             KeyError: No rubric has this path.
@@ -248,12 +249,12 @@ class Rubric(ABC):
     def reset(self) -> Any:
         """Begin a new episode, here and in all descendants.
 
-        Override it to reset the state of an episode, and return the result of ``super().reset()``.
-        It may be ``async def``. A rubric whose `forward` is ``async def`` may have a `reset_async`
-        instead, which is awaited in its place.
+        Override this method to reset the state of an episode, and return the result of
+        ``super().reset()``. The override may be ``async def``. A child whose `forward` is ``async
+        def`` may define `reset_async` instead, which is awaited in place of `reset`.
 
         Returns:
-            None; or an awaitable, if a descendant has to be awaited.
+            None, or an awaitable if the `reset` of a descendant has to be awaited.
         """
         return run_steps(self._resetting())
 
@@ -265,7 +266,7 @@ class Rubric(ABC):
             yield from await_if_pending(reset())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the settings of this rubric and, by name, of all children that have any.
+        """Return the settings of this rubric, and by name the settings of its children.
 
         A subclass adds its own settings to ``super().state_dict()``.
         """
@@ -275,7 +276,7 @@ class Rubric(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore settings that `state_dict` returned.
 
-        Each child gets the value under its name; a subclass reads its own settings.
+        Each child gets the value under its name. A subclass also restores its own settings.
         """
         for name, child in self.named_children():
             if isinstance(state.get(name), dict):
@@ -286,7 +287,7 @@ class Rubric(ABC):
 
 
 class _AwaitableScore(float):
-    """A score that is known and can be awaited like a pending score."""
+    """A number that can also be awaited, like a pending score."""
 
     __slots__ = ()
 
@@ -311,7 +312,7 @@ def is_pending(value: Any) -> bool:
 
 
 def await_if_pending(value: Any) -> Steps[Any]:
-    """Return a value, after awaiting if necessary."""
+    """Return a value, or the result of awaiting the value if it is pending."""
     if is_pending(value):
         return (yield value)
     return value

@@ -15,7 +15,7 @@ from openenv.rewards.rubric import Rubric, Steps, await_if_pending, is_pending, 
 Trajectory = list[tuple[Any, Any]]
 
 MAX_STEPS = 100_000
-"""Steps of an episode that are kept by default: more than a game of Atari has."""
+"""Default for the maximum number of steps to keep: more than an Atari game has."""
 
 
 class TrajectoryRubric(Rubric):
@@ -23,10 +23,10 @@ class TrajectoryRubric(Rubric):
 
     Args:
         intermediate_reward: The score of each step before the last.
-        max_steps: Maximum number of steps to keep; None for no limit. A longer episode is unscored,
-            since a score of a part would be wrong.
-        keep: Reduces an observation to what `score_trajectory` needs, for large observations. By
-            default observations are kept whole.
+        max_steps: Maximum number of steps to keep; None for no limit. Default: 100,000. A longer
+            episode is unscored, because the score of a part would be wrong.
+        keep: Function that reduces a large observation to the data that `score_trajectory` needs.
+            By default observations are kept whole.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class TrajectoryRubric(Rubric):
 
     def _forget(self) -> None:
         self._trajectory: Trajectory = []
-        self._too_many = 0  # how many steps there were, once they were more than are kept
+        self._too_many = 0  # number of steps, if more than `max_steps`; otherwise 0
         self._final: float | None = None
 
     def forward(self, action: Any, observation: Any) -> Any:
-        """Keep a step, and score the episode if this is the last.
+        """Keep a step, and score the episode if the step is the last.
 
         Raises:
             Unscored: The episode has more than `max_steps` steps.
@@ -90,7 +90,7 @@ class TrajectoryRubric(Rubric):
     def compute_step_rewards(self) -> list[float]:
         """Return each step's share of the score, in order.
 
-        `openenv.rewards.credit` has functions for it.
+        `openenv.rewards.credit` has functions for common ways to share a score.
         """
 
     def reset(self) -> Any:
@@ -114,7 +114,7 @@ class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
     """A rubric that gives step t of T ``gamma**(T - 1 - t)`` times the score.
 
     Args:
-        gamma: The discount, from 0 to 1.
+        gamma: Discount factor, from 0 to 1.
         intermediate_reward: The score of each step before the last.
         max_steps: See `TrajectoryRubric`.
         keep: See `TrajectoryRubric`.
@@ -136,10 +136,11 @@ class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
         self.gamma = gamma
 
     def compute_step_rewards(self) -> list[float]:
-        """Return each step's share of the score; of the score so far if the episode goes on.
+        """Return each step's share of the score, or of the score so far if the episode goes on.
 
         Raises:
-            Unscored: There is no score.
+            Unscored: The episode has no score, or has more than `max_steps` steps, or goes on and
+                the score so far would have to be awaited.
         """
         if self._too_many:
             raise Unscored(f"not all of the {self._too_many} steps of the episode were kept")

@@ -1,11 +1,11 @@
 """Tasks, tasksets and samplers: the problems that an environment offers, in splits.
 
-A `Task` is one row; a `Taskset` holds the rows of one split and makes tasks on demand; a sampler
-decides which tasks a trainer plays next; `ServedTasks` and `TaskAPIClient` are the two ends of the
-server's Task API.
+A `Task` is one row. A `Taskset` holds the rows of one split and makes tasks on demand. A sampler
+decides which tasks a trainer plays next. `ServedTasks` and `TaskAPIClient` are the server side and
+the client side of the Task API.
 
-Below this package: `openenv.types`, `openenv.errors` and the HTTP door. Above: `execution` (resets
-an environment to a task), `client`, `server`, `rollouts` and `evals`.
+This package builds on `openenv.types`, `openenv.errors` and the internal HTTP client. `execution`
+(which resets an environment to a task), `client`, `server`, `rollouts` and `evals` use it.
 
 Read `task.py`, then `load.py` (sources), `columns.py` (rows to tasks) and `taskset.py`.
 """

@@ -1,8 +1,8 @@
 """The client side of the servers' Task API, over HTTP.
 
-A server lists its tasks by this API; `reset(split=..., index=...)` begins one. The routes are those
-of OpenEnv 0.10; the client's names are those of RFC 013 ("Task Sampling and In-Training
-Evaluation").
+A server lists its tasks with this API; `reset(split=..., index=...)` starts one of them. The routes
+are those of OpenEnv 0.10; the names in the client are those of RFC 013 ("Task Sampling and
+In-Training Evaluation").
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from openenv.tasks.task import TasksetError
 PAGE_SIZE = 256
 LIST_ENVIRONMENTS = "list_environments"
 
-# Each method's route, argument names, and the key of its value in the answer.
+# The route of each method, the names of its arguments, and the key of the result in the response.
 ROUTES: dict[str, tuple[str, tuple[str, ...], str | None]] = {
     "list_splits": ("splits", (), None),
     "list_tasks": ("tasks", ("split",), "tasks"),
@@ -40,7 +40,7 @@ ROUTES: dict[str, tuple[str, tuple[str, ...], str | None]] = {
 }
 
 TaskRequest = tuple[str, bytes | None]
-"""The path of a request, and its body; None is a GET."""
+"""The path and the body of a request. A request with the body None is a GET."""
 
 
 def build_request(method: str, env_name: str, *arguments: Any) -> TaskRequest:
@@ -62,8 +62,8 @@ def read_response(method: str, where: str, status: int, content: bytes) -> Any:
         IndexError: The split has no such task.
         TasksetError: The server has no such environment.
         ConnectError: The server refuses this client.
-        ServerError: The server answered with another error; a subclass says which.
-        ProtocolError: The response does not fit the request.
+        ServerError: The server answered with another error, possibly as a subclass of this error.
+        ProtocolError: The response does not match the request.
     """
     if status == 200:
         place = None if method == LIST_ENVIRONMENTS else ROUTES[method][2]
@@ -112,7 +112,7 @@ class TaskCalls(ABC):
         NotSupported: The environment has no tasks.
         ConnectError: No server answers, or the server refuses this client.
         ResponseTimeout: The server did not answer in time.
-        ServerError: The server answered with an error; a subclass says which.
+        ServerError: The server answered with an error, possibly as a subclass of this error.
     """
 
     @abstractmethod
@@ -144,14 +144,15 @@ class TaskCalls(ABC):
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[Any]:
-        """Return the tasks from `start` to before `stop`, as a slice does."""
+        """Return the tasks from `start` up to but not including `stop`, like a slice."""
         tasks: list[Any] = self.call("get_task_range", split, start, stop)
         return tasks
 
     def iter_tasks(self, split: str, page_size: int = PAGE_SIZE) -> Iterator[Any]:
-        """Iterate over the tasks of a split, requesting a page at a time.
+        """Iterate over the tasks of a split, requesting `page_size` tasks at a time.
 
         Raises:
+            ValueError: `page_size` is less than 1.
             ProtocolError: A page does not have the requested length.
         """
         count = self.num_tasks(split)
@@ -165,17 +166,17 @@ class TaskAPIClient(TaskCalls):
         tasks = TaskAPIClient("http://localhost:8000")
         for task in tasks.iter_tasks("train"): ...
 
-    It may be used from several threads. `EnvClient.tasks` has the same methods on an existing
+    Several threads may share a client. `EnvClient.tasks` has the same methods on an existing
     client; `load_tasks` returns `Task` objects.
 
     Args:
         base_url: The server's address: ``http``, ``https``, ``ws``, ``wss`` or no scheme.
-        env_name: The environment's name on the server; by default the server's only one.
-        headers: Headers of every request, for example for a gateway.
+        env_name: The environment's name on the server; by default the server's only environment.
+        headers: Headers to send with every request, for example for a gateway.
         api_key: The server's key; by default OPENENV_API_KEY.
-        ca_file: Certificates (PEM) that ``https`` servers are verified against; by default
-            OPENENV_CA_FILE, else the system's.
-        timeout_s: Seconds to wait for an answer; None for no limit.
+        ca_file: File of CA certificates (PEM) that verify ``https`` servers. Default: the file that
+            OPENENV_CA_FILE names, or else the system's certificates.
+        timeout_s: Time limit in seconds for a response; None for no limit. Default: 60.
     """
 
     def __init__(
@@ -199,11 +200,12 @@ class TaskAPIClient(TaskCalls):
 
     @classmethod
     def from_env_client(cls, env: Any, env_name: str | None = None) -> TaskCalls:
-        """Make a client that reaches the server as an `EnvClient` does: same keys, or in process.
+        """Make a client with the keys and the transport of an `EnvClient`.
 
         Args:
             env: An `EnvClient`, or its synchronous counterpart.
-            env_name: The environment's name on the server; by default the server's only one.
+            env_name: The environment's name on the server; by default the server's only
+                environment.
         """
         client = env.async_client if hasattr(env, "async_client") else env
         found: TaskCalls = client.tasks.sync(env_name)
@@ -223,7 +225,7 @@ class TaskAPIClient(TaskCalls):
             headers["Content-Type"] = "application/json"
         limits: dict[str, Any] = {"timeout_s": self._timeout_s, "ca_file": self._ca_file}
         try:
-            # Redirects are not followed: the key is only for this server.
+            # Redirects are not followed, because the key is only for this server.
             with open_answer(self._url + path, headers, body, **limits) as answer:
                 status, content = answer.status, answer.read()
         except TimeoutError as error:
@@ -239,7 +241,7 @@ def page_bounds(count: int, page_size: int) -> Iterator[tuple[int, int]]:
     """Return the start and stop of each page.
 
     Raises:
-        ValueError: `page_size` is below 1.
+        ValueError: `page_size` is less than 1.
     """
     if page_size < 1:
         raise ValueError(f"page_size={page_size}; expected a number from 1")
@@ -247,10 +249,10 @@ def page_bounds(count: int, page_size: int) -> Iterator[tuple[int, int]]:
 
 
 def check_page(page: list[Any], start: int, stop: int) -> list[Any]:
-    """Return the page if no task is missing.
+    """Return the page if it has the requested length.
 
     Raises:
-        ProtocolError: The page has another length than requested.
+        ProtocolError: The page has another length.
     """
     if len(page) != stop - start:
         raise ProtocolError(

@@ -1,14 +1,14 @@
 """Conversion of rows to tasks.
 
-A column that has the name of a field of `Task` becomes that field. Any other column might hold the
-answer, so it becomes one of the `criteria`, which no agent receives, unless it is mapped. The
-column names of RFC 006 ("HF RL Environment Datasets", a draft of OpenEnv's) are known too:
+A column with the name of a `Task` field becomes that field. Any other column might hold the answer,
+so unless the column is mapped, it becomes one of the `criteria`, which no agent receives. Three
+column names of RFC 006 ("HF RL Environment Datasets", a draft of OpenEnv's) have a meaning:
 
 - ``task_id`` is the id.
 - ``openenv_reset`` holds arguments of `reset`.
 - ``task`` holds further columns if its value is an object.
 
-Nothing in a row is imported or run: a class's path in a row is text.
+Nothing in a row is imported or run: the path of a class in a row is only text.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from openenv.tasks.task import Task, TasksetError, to_public_data
 
 Source = str | Sequence[str] | Mapping[str, str]
 Columns = Mapping[str, Source] | Callable[[Any], Any]
-"""Which columns the fields of a task come from; or a function that makes a task of a row, or the
-fields of one.
+"""A mapping of task fields to columns; or a function that converts a row to a `Task`, or to the
+fields of a task.
 
-Of a field that is an object (`reset`, `files`, `state`, `criteria`, `metadata`), it may be one
-column, a list of columns, or a dict of the names in the object and their columns.
+A field that is an object (`reset`, `files`, `state`, `criteria`, `metadata`) may be mapped to one
+column, a list of columns, or a dict from names in the object to columns.
 """
 
 FIELDS = frozenset(Task.model_fields)
@@ -43,8 +43,9 @@ class RowTaskReader:
     """Converts the rows of a split to tasks.
 
     Args:
-        split: Their split; None if unknown.
-        columns: The mapping of columns to fields; see `Columns`.
+        rows: The rows.
+        split: The split of the rows; None if unknown.
+        columns: The mapping of fields to columns; see `Columns`.
 
     Raises:
         TasksetError: `columns` names an unknown field or column.
@@ -77,7 +78,7 @@ class RowTaskReader:
 
     @property
     def id_column(self) -> str | None:
-        """The column that holds all ids; None if there is no such column."""
+        """The column that holds the ids; None if there is no such column."""
         known = self._rows.columns
         if known is None or self._function is not None or NESTED in known:
             return None
@@ -86,7 +87,7 @@ class RowTaskReader:
         return next((name for name in ("id", "task_id") if name in set(known) - self._taken), None)
 
     def row_id(self, index: int) -> str | None:
-        """Return the id made from the row's number, or None if the rows hold ids."""
+        """Return the id made from the row's number, or None if the rows may hold ids."""
         known = self._rows.columns
         says = known is None or self._function is not None or NESTED in known
         return None if says or self.id_column is not None else self._number(index)
@@ -107,11 +108,11 @@ class RowTaskReader:
         if self._is_plain:
             if isinstance(row, Task):
                 return self._add_position(row, index)
-            if type(row) is dict and row.keys() <= FIELDS:  # the common case, in half the time
+            if type(row) is dict and row.keys() <= FIELDS:  # fast path: takes half the time
                 try:
                     return Task.model_validate(self._fill_defaults(dict(row), index))
                 except ValidationError:
-                    pass  # fall through to the full conversion
+                    pass  # try the full conversion, which also parses JSON text
         try:
             fields = self._fields(row)
             if isinstance(fields, Task):
@@ -130,7 +131,7 @@ class RowTaskReader:
         task_id = fields.get("id")
         if task_id is None:
             fields["id"] = self._number(index)
-        elif type(task_id) is int:  # data sets often have integer ids
+        elif type(task_id) is int:  # common in data sets
             fields["id"] = str(task_id)
         return fields
 
@@ -177,17 +178,18 @@ class RowTaskReader:
 
 
 class _NotATask(Exception):
-    """A row is not a task; the text gives the reason."""
+    """A row is not a task; the message gives the reason."""
 
 
 class ReferenceTaskReader:
     """Converts an environment's own tasks to references.
 
-    The `reset` of such a task names the split and the index. Everything else that the environment
-    reveals is in `metadata`, since any client may see it.
+    The `reset` of a reference holds the split and the index. Other fields that the environment
+    reveals become `metadata`, since any client may see them.
 
     Args:
-        name: The source's name.
+        name: The source's name, for messages.
+        split: The split of the tasks.
     """
 
     id_column = None
@@ -204,8 +206,10 @@ class ReferenceTaskReader:
         return digest_of_parts(self._split)
 
     def make_task(self, row: Any, index: int) -> Task:
-        """Make a reference from the public part of an environment's task, as a remote client sees
-        it.
+        """Make a reference from the public part of a task, which is all that remote clients see.
+
+        Raises:
+            TasksetError: The public part has an invalid value.
         """
         row = to_public_data(row)
         said = dict(row) if isinstance(row, Mapping) else {"task": row}
@@ -239,7 +243,7 @@ def _columns_of(source: Source) -> Sequence[str]:
 
 def _add_unmapped(fields: dict[str, Any], left: Mapping[str, Any]) -> dict[str, Any]:
     left = _flatten_nested(left)
-    # In a table not made for tasks, a column "metadata" may hold anything.
+    # In a table that was not made for tasks, a column "metadata" may hold the answer.
     is_ours = set(left) <= FIELDS | set(RFC_006)
     private: dict[str, Any] = {}
     for name, value in left.items():
@@ -269,7 +273,7 @@ def _flatten_nested(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _parse_object(value: Any) -> Any:
-    """Parse an object from JSON text, as tables store objects; return any other value unchanged."""
+    """Parse an object stored as JSON text, as in tables; return any other value unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] == "{":
         try:
             found = from_json(value)
@@ -280,20 +284,20 @@ def _parse_object(value: Any) -> Any:
 
 
 def _normalize_objects(fields: dict[str, Any], *, is_table: bool) -> dict[str, Any]:
-    """Parse objects that are texts, and leave out values that a row does not have."""
+    """Parse objects that are stored as text, and drop the None that tables have for no value."""
     for name in OBJECTS & fields.keys():
         value = _parse_object(fields[name])
         if value is None and name != "state":
             value = {}
         if is_table and name in ("reset", "files") and isinstance(value, Mapping):
-            # Rows of a table hold every key, with None for missing ones.
+            # In a table every row has all keys, with None for missing values.
             value = {key: one for key, one in value.items() if one is not None}
         fields[name] = value
     return fields
 
 
 def describe_validation_error(error: Exception) -> str:
-    """Describe an error without the values of a validation error, since these may be private."""
+    """Describe an error, leaving out invalid values, since they may be private."""
     if not isinstance(error, ValidationError):
         return str(error)
     found = error.errors(include_url=False, include_input=False, include_context=False)
@@ -301,7 +305,7 @@ def describe_validation_error(error: Exception) -> str:
 
 
 def digest_of_function(function: Callable[..., Any]) -> str:
-    """Return a digest of a function's name and, if available, of the source."""
+    """Return a digest of a function's name and, if available, its source."""
     named = (
         getattr(function, "__module__", None),
         getattr(function, "__qualname__", type(function).__qualname__),

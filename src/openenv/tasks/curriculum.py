@@ -1,9 +1,9 @@
 """A curriculum sampler, which prefers tasks that the policy solves sometimes, not always or never.
 
-Invariant: equal histories draw equal tasks. Weights are therefore whole numbers, whose sums do not
-depend on the order of addition, and draws hash the seed and a counter instead of keeping a
-generator's state. Drawing and updating take O(log keys), by two Fenwick trees: one of the weights
-of known keys, one that counts the unknown keys.
+Invariant: samplers with equal histories draw equal tasks. Weights are therefore whole numbers,
+whose sums do not depend on the order of addition, and a draw hashes the seed and a counter instead
+of using a random generator. Drawing and updating take O(log keys) with two Fenwick trees: one holds
+the weights of known keys, the other counts the unknown keys.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from openenv.tasks.rows import digest_of_parts
 from openenv.tasks.samplers import Sampler
 from openenv.tasks.task import Task, TasksetError
 
-# Weights are whole numbers, so that their sums do not depend on the order of adding: a sampler
-# that continues from a state must draw what the original would have drawn.
+# A weight of 1.0 as a whole number. Sums of whole numbers do not depend on the order of addition,
+# so a sampler that continues from a state draws the tasks that the original would have drawn.
 UNIT = 2**40
 PRIOR = 1.0  # Beta(1, 1), the uniform distribution
 
@@ -30,7 +30,7 @@ def signal_probability(success: float, group_size: int) -> float:
 
     Args:
         success: The probability p that a rollout succeeds.
-        group_size: The number G of rollouts.
+        group_size: The number G of rollouts in the group.
     """
     return float(1 - success**group_size - (1 - success) ** group_size)
 
@@ -38,33 +38,34 @@ def signal_probability(success: float, group_size: int) -> float:
 class CurriculumSampler(Sampler):
     """A sampler that draws tasks in proportion to expected signal per cost.
 
-    The advantage of GRPO is 0 throughout a group whose rollouts all succeed, or all fail. DAPO (Yu
-    et al. 2025, arXiv:2503.14476, section 3.2) discards such groups and samples further ones;
-    this sampler draws tasks that lead to them less often. For each `key` of tasks it keeps a Beta
-    posterior of the success rate, and the mean cost of a rollout, both decayed so that they follow
-    the policy as it learns. A key is drawn in proportion to
+    If all rollouts of a group succeed, or all fail, GRPO's advantages are 0. DAPO (Yu et al. 2025,
+    arXiv:2503.14476, section 3.2) discards such groups and samples further groups. This sampler
+    draws tasks that lead to such groups less often. For each `key` of tasks the sampler keeps a
+    Beta posterior of the success rate, and the mean cost of a rollout, both decayed so that they
+    follow the policy as it learns. A key is drawn in proportion to
 
         (1 - p^G - (1 - p)^G + epsilon) / cost
 
     and within a key, every task is drawn once before any is repeated. A key without results has p =
-    0.5 and the mean cost of the others, so that each is tried early. After RFC 013 ("Task Sampling
-    and In-Training Evaluation"), section "CurriculumSampler".
+    0.5 and the mean cost of the other keys, so that every key is tried early. The formula is from
+    RFC 013 ("Task Sampling and In-Training Evaluation"), section "CurriculumSampler".
 
     Args:
         tasks: A taskset, or any source that `load_tasks` accepts.
-        group_size: Rollouts of a group: G.
+        group_size: The number G of rollouts in a group, at least 2.
         key: How tasks are grouped: ``difficulty``, ``group`` or ``id``, or a function that returns
-            a task's key. By default the first of these that every task has.
+            a task's key. By default the first of these fields that every task has.
         cost: ``episodes`` if every rollout costs the same. Otherwise the unit of the costs that
-            `update` must then receive, such as ``tokens``; or a function that computes a cost from
-            a task and the value that `update` receives.
-        success_threshold: The least reward of a successful rollout.
-        decay: The share of older evidence that remains after each group of a key, from 0 to 1.
-        epsilon: Keeps keys without expected signal within reach; above 0.
-        seed: Determines the draws.
+            `update` must receive, such as ``tokens``; or a function that computes a cost from a
+            task and the value that `update` received.
+        success_threshold: Minimum reward of a successful rollout. Default: 1.0.
+        decay: Share of older evidence that remains after each group of a key, from 0 to 1.
+        epsilon: Weight added to every key, so that keys without expected signal are still drawn;
+            greater than 0.
+        seed: Seed of the draws.
 
     Raises:
-        ValueError: An argument is out of range.
+        ValueError: An argument is out of range or `key` is unknown.
         TasksetError: There are no tasks, or a task lacks the `key`.
     """
 
@@ -110,7 +111,7 @@ class CurriculumSampler(Sampler):
         return self.tasks[self._next_task_of(key)]
 
     def _next_task_of(self, key: int) -> int:
-        """Return the position of the key's next task, and advance the key's turn."""
+        """Return the position of the key's next task, and count the draw."""
         taken = self._taken.get(key, 0)
         self._taken[key] = taken + 1
         count = self._keys.count(key)
@@ -150,7 +151,7 @@ class CurriculumSampler(Sampler):
         self._update_weight(key)
 
     def _learn_cost(self, key: int, cost: float) -> None:
-        if cost == 0:  # for example, nothing was generated: no evidence of the usual cost
+        if cost == 0:  # for example, nothing was generated: says nothing about the usual cost
             return
         before = self._costs_known.get(key)
         after = cost if before is None else self._decay * before + (1 - self._decay) * cost
@@ -158,10 +159,10 @@ class CurriculumSampler(Sampler):
         self._cost_sum += round(after * UNIT) - (0 if before is None else round(before * UNIT))
 
     def _update_weight(self, key: int) -> None:
-        """Set a key's weight from the evidence; without evidence the key stays unknown."""
+        """Set a key's weight from its results; a key without results stays unknown."""
         if key not in self._record:
             return
-        # A key without a cost has only seen rollouts that cost nothing.
+        # The cost is unknown if all rollouts of the key cost 0, or if costs are not counted.
         cost = self._costs_known.get(key) or self._mean_cost()
         self._known.set(key, self._weight(self.success_rate(key), cost))
         self._unknown.set(key, 0)
@@ -176,7 +177,7 @@ class CurriculumSampler(Sampler):
         with self._turn:
             return {self._keys.name(key): self.success_rate(key) for key in sorted(self._record)}
 
-    # ------------------------------------------------------------------ its state
+    # ------------------------------------------------------------------ state
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -226,7 +227,7 @@ class CurriculumSampler(Sampler):
 
 
 def _random_below(seed: int, count: int, below: int) -> int:
-    """Return a whole number from 0 to below `below` that the seed and the count determine."""
+    """Return a pseudorandom whole number from 0 to `below` - 1, given by the seed and the count."""
     digest = hashlib.blake2b(f"{seed}:{count}".encode(), digest_size=32).digest()
     return int.from_bytes(digest, "little") * below >> 256
 
@@ -239,7 +240,7 @@ class _TaskKeys:
 
     Attributes:
         kind: ``difficulty``, ``group``, ``id`` or ``function``.
-        digest: A digest of the key of every task.
+        digest: A digest of the key of every task; None if the key is the id.
     """
 
     def __init__(self, tasks: Any, key: str | Callable[[Task], Hashable] | None) -> None:
@@ -249,7 +250,7 @@ class _TaskKeys:
         self._begins, self._order = array("Q"), array("Q")
         self.digest: str | None = None
         found = None
-        if key is None:  # use the first that every task has
+        if key is None:  # use the first field that every task has
             key, found = _find_common_key(tasks)
         self.kind = "function" if callable(key) else key
         if self.kind == "id":
@@ -270,11 +271,11 @@ class _TaskKeys:
         return len(self._tasks) if self._function is None else len(self._numbers)
 
     def count(self, key: int) -> int:
-        """Return the number of tasks that have a key."""
+        """Return the number of tasks with this key."""
         return 1 if self._function is None else self._begins[key + 1] - self._begins[key]
 
     def task(self, key: int, place: int) -> int:
-        """Return the taskset position of a key's task."""
+        """Return the position in the taskset of a key's task at `place`."""
         return key if self._function is None else self._order[self._begins[key] + place]
 
     def key_of(self, task: Task) -> int:
@@ -292,12 +293,15 @@ class _TaskKeys:
         return self._numbers[name]
 
     def name(self, key: int) -> Any:
-        """Return the key that has this number."""
+        """Return the key with this number."""
         return self._tasks[key].id if self._function is None else list(self._numbers)[key]
 
 
 def _find_common_key(tasks: Any) -> tuple[str, list[Hashable]]:
-    """Return the first usual key that every task has, with each task's value (none for ``id``)."""
+    """Return the first of the usual keys that every task has, and each task's value.
+
+    For ``id`` the values are left out.
+    """
     kinds: dict[str, list[Hashable]] = {"difficulty": [], "group": []}
     for task in tasks:
         for kind in list(kinds):
@@ -345,7 +349,7 @@ class _FenwickTree:
             place += place & -place
 
     def at(self, point: int) -> int:
-        """Return the first position at which the running sum is above `point`."""
+        """Return the first position at which the running sum exceeds `point`."""
         place, step = 0, 1 << (len(self._tree) - 1).bit_length()
         while step:
             after = place + step

@@ -1,9 +1,9 @@
-"""Tasksets of data sets of the Hugging Face hub, pinned to a commit.
+"""Tasksets from data sets on the Hugging Face Hub, pinned to a commit.
 
-A reference is ``hf://datasets/ORG/NAME``, optionally followed by the id of an environment that the
-data set's ``environment.yaml`` declares, and by ``@REVISION``. From that file (RFC 006, "HF RL
-Environment Datasets") only the configuration and the splits are used: a data set must not decide
-what code runs an environment.
+A reference is ``hf://datasets/ORG/NAME``, optionally followed by ``/ENVIRONMENT``, the id of an
+environment that the data set's ``environment.yaml`` declares, and by ``@REVISION``. Only the
+configuration and the splits are read from that file (RFC 006, "HF RL Environment Datasets"),
+because a data set must not decide what code runs an environment.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class DataSetEnvironment(NamedTuple):
     """An environment that a data set declares.
 
     Attributes:
-        config: The configuration that holds the tasks; None for the default one.
-        splits: The environment's splits; empty if it has all of the configuration's.
+        config: The configuration that holds the tasks; None for the default configuration.
+        splits: The environment's splits; empty for all splits of the configuration.
     """
 
     config: str | None
@@ -46,7 +46,7 @@ class DataSetEnvironment(NamedTuple):
 def open_hub(
     reference: str, split: str | None, revision: str | None, config: str | None
 ) -> TaskSource:
-    """Open a data set of the hub; see `openenv.tasks.load_tasks`."""
+    """Open a data set on the Hub; see `openenv.tasks.load_tasks`."""
     parts = REFERENCE.fullmatch(reference)
     if parts is None:
         why = "expected hf://datasets/ORG/NAME, optionally with /ENVIRONMENT and @REVISION"
@@ -67,7 +67,7 @@ def open_hub(
 
 
 class _HubDataset:
-    """A data set of the hub, pinned to a commit."""
+    """A data set on the Hub, pinned to a commit."""
 
     def __init__(self, name: str, repo: str) -> None:
         with needs("a data set of the hub", TABLES):
@@ -99,7 +99,7 @@ class _HubDataset:
         return self._commit
 
     def manifest(self) -> Path:
-        """Download the ``environment.yaml`` and return the path."""
+        """Download the data set's ``environment.yaml`` and return the local path."""
         download = self._hub.hf_hub_download
         at = {"repo_type": "dataset", "revision": self._commit}
         return Path(self._call_hub(lambda: download(self._repo, MANIFEST, **at)))

@@ -56,9 +56,11 @@ class TaskSource:
     """A source of tasks of a known kind.
 
     Attributes:
-        splits: Its splits; empty if it has no notion of splits.
-        rows: Returns the rows of a split (`ONLY_SPLIT` if the source has no splits).
-        has_references: True if its rows are an environment's own tasks.
+        name: The source's name, for messages.
+        splits: The source's splits; empty if the source has no notion of splits.
+        rows: Function that returns the rows of a split (`ONLY_SPLIT` if there are no splits).
+        revision: The version of the source, such as a commit; None if unknown.
+        has_references: True if the rows are an environment's own tasks.
         has_split_column: True if each row names its split.
     """
 
@@ -84,34 +86,34 @@ def load_tasks(
     Args:
         source: One of these sources:
 
-            - ``hf://datasets/ORG/NAME``: a data set of the Hugging Face hub; with an environment of
-              its ``environment.yaml`` and a revision,
-              ``hf://datasets/ORG/NAME/ENVIRONMENT@REVISION``
-              (RFC 006). One commit is loaded, which `Taskset.revision` names.
-            - A folder: written by ``save_to_disk`` of the `datasets` library, or a folder of data
-              files that the library loads.
+            - A data set on the Hugging Face Hub: ``hf://datasets/ORG/NAME``, or
+              ``hf://datasets/ORG/NAME/ENVIRONMENT@REVISION`` with an environment that the data
+              set's ``environment.yaml`` declares (RFC 006) and a revision. One commit is loaded,
+              which `Taskset.revision` names.
+            - A folder written by ``save_to_disk`` of the `datasets` library, or a folder of data
+              files that the library can load.
             - A file of JSON lines (``.jsonl``, ``.ndjson``), or a Parquet file (``.parquet``).
             - ``module:function``, or a function that returns a list or yields rows. Yielded rows
-              make
-              a `TaskStream` unless there is a `limit`. A function with an argument `split` receives
-              the split.
-            - A list of tasks or of rows, a dict of lists by split, a `datasets.Dataset`.
+              become a `TaskStream` unless there is a `limit`. A function with a parameter `split`
+              receives the split.
+            - A list of tasks or rows, a dict of lists by split, or a `datasets.Dataset`.
             - A server's address, a client, or any object with the methods of a `TaskProvider`: the
               tasks of that environment.
-        split: The split; by default the only one. A source without splits has one split, of this
-            name, by default ``train``. If the rows have a column ``split`` with several values and
-            no split is named, the result is a `SplitTasksets`, which a server accepts.
-        revision: For a data set of the hub: a commit, a tag or a branch. By default the latest
-            commit of its main branch, which a warning names.
-        columns: A mapping of fields of a task to columns, or a function that makes a task of a
-            row; see `openenv.tasks.columns`. A column that is neither mapped nor has the name of
-            a field becomes one of the `criteria`.
-        config: For a data set of the hub, or a folder: one of its configurations.
-        limit: Load only the first `limit` tasks.
+        split: The split; by default the source's only split. A source without splits has a single
+            split with this name, by default ``train``. If the rows have a column ``split`` with
+            several values and this argument is None, the result is a `SplitTasksets`, which a
+            server accepts.
+        revision: A commit, tag or branch, for a data set on the Hub. By default the latest commit
+            of the main branch, which a warning names.
+        columns: A mapping of task fields to columns, or a function that converts a row to a task;
+            see `openenv.tasks.columns`. A column that is not mapped and does not have the name of a
+            field becomes one of the `criteria`.
+        config: A configuration of the data set, for a data set on the Hub or in a folder.
+        limit: Maximum number of tasks to load, from the first on.
 
     Raises:
-        TasksetError: The source or split does not exist, a row is not a task, or two tasks have the
-            same id.
+        TasksetError: The source or split does not exist, there are several splits and `split` is
+            None, a row is not a task, or two tasks have the same id.
         MissingPackage: A package that the source needs is not installed.
         ConnectError: No server answers.
         ValueError: `limit` is negative.
@@ -149,10 +151,10 @@ def load_splits(
     columns: Columns | None = None,
     config: str | None = None,
 ) -> dict[str, Taskset]:
-    """Load every split; the arguments are those of `load_tasks`.
+    """Load every split of a source. `load_tasks` describes the arguments and the sources.
 
     Raises:
-        TasksetError: As `load_tasks` raises.
+        TasksetError: The source does not exist, a row is not a task, or two tasks have the same id.
     """
     if isinstance(source, SplitTasksets):
         return source.by_split()
@@ -193,7 +195,7 @@ def _make_taskset(opened: TaskSource, split: str, columns: Columns | None) -> Ta
     return taskset
 
 
-# ------------------------------------------------------------------ what it is
+# ------------------------------------------------------------------ kinds of sources
 
 
 def _open(
@@ -285,14 +287,14 @@ def _suggest_file(path: Path) -> str:
 
 
 def _split_table(table: ParquetRows | TableRows) -> TaskSource:
-    """Make a source of a table that may have a column ``split``."""
+    """Make a source from a table that may have a column ``split``."""
     if "split" not in (table.columns or ()):
         return TaskSource(table.name, (), lambda _: table)
     return _split_rows(table, ({"split": value} for value in table.column("split")))
 
 
 def _split_rows(rows: Rows, content: Iterable[Any]) -> TaskSource:
-    """Make a source of rows that may each name a split."""
+    """Make a source from rows that may each name a split."""
     places: dict[str, list[int]] = {}
     for index, row in enumerate(content):
         said = row.split if isinstance(row, Task) else None
@@ -428,12 +430,15 @@ def _bind_split(function: Callable[..., Any], split: str | None) -> Callable[[],
 
 
 def _find_provider(source: Any) -> Any:
-    """Return the object that has a `TaskProvider`'s methods as blocking calls, or None."""
+    """Return the object that has the methods of a `TaskProvider`, or None.
+
+    For a client, this is the object with the blocking methods.
+    """
     if isinstance(source, type):
         return _find_provider(source()) if hasattr(source, "num_tasks") else None
     if hasattr(source, "num_tasks"):
         return source
-    face: Any = source  # for a client, its synchronous counterpart
+    face: Any = source  # becomes the synchronous counterpart of a client
     if not hasattr(face, "async_client"):
         sync = getattr(source, "sync", None)
         face = sync() if callable(sync) and hasattr(source, "tasks") else None

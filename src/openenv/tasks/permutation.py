@@ -1,8 +1,8 @@
 """A pseudorandom permutation of any size that needs no memory.
 
-It is a Feistel network over the smallest even number of bits that fits the size; a result out of
-range is fed in again ("cycle walking"; Black and Rogaway 2002, "Ciphers with Arbitrary Finite
-Domains", section 3). That takes at most four rounds on average.
+The permutation is a Feistel network over the smallest even number of bits that fits the size. A
+result out of range is permuted again ("cycle walking"; Black and Rogaway 2002, "Ciphers with
+Arbitrary Finite Domains", section 3). On average this takes at most four passes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MASK = 2**64 - 1
 
 
 class Permutation:
-    """A permutation of the numbers from 0 to below `size`; ``order[3]`` is the fourth number."""
+    """A permutation of the numbers from 0 to `size` - 1; ``order[3]`` is the fourth number."""
 
     __slots__ = ("_half", "_keys", "_low", "size")
 

@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 
 class TaskProvider(Protocol):
-    """An environment that lists tasks. For typing only: having the methods is enough.
+    """An environment that lists tasks. For typing only; an environment need not inherit from it.
 
-    Each method may also be a coroutine. A split is a name (``"train"``), or an object with a
-    `name` and a `type`. A task is any JSON value, or a Pydantic model.
+    Each method may be ``async def``. A split is a name (``"train"``), or an object with a `name`
+    and a `type`. A task is any JSON value, or a Pydantic model.
 
-    The methods must not change the environment. A server calls them on a separate instance that is
-    never reset.
+    The methods must not change the environment. A server calls the methods on a separate instance
+    that is never reset.
     """
 
     def list_splits(self) -> list[Any]:
@@ -41,27 +41,26 @@ class TaskProvider(Protocol):
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[Any]:
-        """Return the tasks from `start` to before `stop`, as a slice does. Optional."""
+        """Return the tasks from `start` up to but not including `stop`. Optional."""
         ...
 
 
 class LoadsTasks(Protocol):
     """An environment that loads a task before the episode begins. For typing only.
 
-    It is for environments whose `reset` has no argument `task`. An environment that has this
-    argument receives the whole task there instead.
+    The protocol is for environments whose `reset` has no parameter `task`. A `reset` with this
+    parameter receives the whole task instead.
     """
 
     def load_task(self, task: Task | None) -> Any:
-        """Load the task of the episode that the next `reset` begins, with files, state and
-        criteria.
+        """Load the task of the next episode, with its files, state and criteria.
 
         The task's arguments for `reset` are passed to `reset` itself. On a server that has tasks,
-        this is called right before every `reset`, with None if the caller names no task. On other
-        servers it is called only before a `reset` that names a task. It may be a coroutine method
-        if `reset` is one.
+        `load_task` is called right before every `reset`, with None if the caller names no task. On
+        other servers `load_task` is called only before a `reset` that names a task. The method may
+        be ``async def`` if `reset` is.
 
         Raises:
-            Refused: The task does not belong to this environment; the text reaches the caller.
+            Refused: The task does not belong to this environment. The message reaches the caller.
         """
         ...

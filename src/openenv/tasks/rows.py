@@ -36,11 +36,11 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Rows(ABC):
-    """Base class of row sources, which are read in any order and from any thread.
+    """Base class of row sources, which can be read in any order and from any thread.
 
     Attributes:
         name: The source's name, for messages.
-        columns: The names of the columns if all rows have the same ones, else None.
+        columns: The names of the columns if all rows have the same columns, otherwise None.
     """
 
     name: str
@@ -58,11 +58,11 @@ class Rows(ABC):
         """
 
     def scan(self) -> Iterator[Any]:
-        """Iterate over all rows, from the first."""
+        """Iterate over all rows in order."""
         return (self[index] for index in range(len(self)))
 
     def column(self, name: str) -> Iterable[Any]:
-        """Return the values of a column, if the source has `columns`."""
+        """Return the values of a column. Only for sources with `columns`."""
         raise NotImplementedError
 
     def place(self, index: int) -> str:
@@ -75,7 +75,7 @@ class Rows(ABC):
 
 
 def digest_of_parts(*parts: Any) -> str:
-    """Return a digest of values that can be serialized to JSON."""
+    """Return a digest of values, by their JSON form."""
     found = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
         text = to_json(part, serialize_unknown=True, inf_nan_mode="constants")
@@ -90,7 +90,7 @@ def digest_of_bytes(data: bytes) -> str:
 
 
 def digest_of_files(path: Path) -> str:
-    """Return a digest of a file, or of all files in a directory except hidden ones."""
+    """Return a digest of a file, or of all files in a directory that are not hidden."""
     found = hashlib.blake2b(digest_size=DIGEST_BYTES)
     files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
     for file in files:
@@ -131,7 +131,7 @@ class JSONLRows(Rows):
     """Rows of a JSON lines file; empty lines are skipped.
 
     Attributes:
-        may_say_splits: True if a line may have a member ``split``.
+        may_say_splits: True if a line contains the text ``"split"``, and so may name its split.
 
     Raises:
         TasksetError: The file cannot be read.
@@ -190,7 +190,7 @@ class JSONLRows(Rows):
         return self._written[0] if is_last else self._begins[index + 1]
 
     def _read(self, begin: int, end: int) -> bytes:
-        # Opened for each read: threads and forked processes would share the position of one file.
+        # Opened for each read, because threads and forked processes would share a file's position.
         try:
             with self._path.open("rb", buffering=0) as opened:
                 if self._stamp(os.fstat(opened.fileno())) != self._written:
@@ -271,10 +271,12 @@ class ParquetRows(Rows):
 
 
 class TableRows(Rows):
-    """Rows of a `datasets.Dataset`; images and sounds stay encoded bytes.
+    """Rows of a `datasets.Dataset`. Images and sounds are left as encoded bytes.
 
     Args:
-        digest: A digest of the data set; by default it is computed from the rows.
+        name: The source's name, for messages.
+        table: The data set.
+        digest: A digest of the data set; by default computed from the rows.
     """
 
     def __init__(self, name: str, table: datasets.Dataset, digest: str | None = None) -> None:
@@ -306,7 +308,7 @@ class TableRows(Rows):
 
 
 def _disable_decoding(table: datasets.Dataset) -> datasets.Dataset:
-    """Return the table with undecoded columns, since JSON cannot carry an image, for example."""
+    """Return the table with decoding turned off, because JSON cannot carry decoded images."""
     for name, feature in (table.features or {}).items():
         if getattr(feature, "decode", False):
             table = table.cast_column(name, type(feature)(decode=False))
@@ -317,7 +319,7 @@ def _disable_decoding(table: datasets.Dataset) -> datasets.Dataset:
 
 
 class ProviderRows(Rows):
-    """Rows of a split of a `TaskProvider`, such as a client's `tasks`, read and cached by page."""
+    """Rows of a `TaskProvider`'s split, read in pages of 256 tasks; the last 16 pages are kept."""
 
     def __init__(self, name: str, provider: Any, split: str) -> None:
         self.name = name
@@ -368,10 +370,11 @@ def _plain(task: Any) -> Any:
 
 
 class IdIndex:
-    """An index from task ids to rows, which takes 16 bytes a row.
+    """An index from task ids to rows that takes 16 bytes per row.
 
     Args:
-        hashes: The `id_hash` of each row's id.
+        hashes: The `id_hash` of each row's id, in order of the rows.
+        read: Function that returns the id of a row, to tell ids with equal hashes apart.
     """
 
     def __init__(self, hashes: array[int], read: Callable[[int], str]) -> None:
@@ -380,7 +383,7 @@ class IdIndex:
         self._read = read
 
     def find(self, task_id: str) -> int | None:
-        """Return the first row with this id, or None."""
+        """Return the first row with this id, or None if no row has it."""
         wanted = id_hash(task_id)
         at = bisect.bisect_left(self._hashes, wanted)
         while at < len(self._hashes) and self._hashes[at] == wanted:
@@ -390,7 +393,7 @@ class IdIndex:
         return None
 
     def duplicates(self) -> tuple[int, int] | None:
-        """Return two rows that have the same id, or None if all ids differ."""
+        """Return two rows with the same id, or None if all ids differ."""
         begin = 0
         for at in range(1, len(self._hashes) + 1):
             if at < len(self._hashes) and self._hashes[at] == self._hashes[begin]:

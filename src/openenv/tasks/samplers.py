@@ -1,7 +1,7 @@
-"""Samplers: which tasks a trainer plays next.
+"""Samplers, which decide the tasks that a trainer plays next.
 
 The protocol follows RFC 013 ("Task Sampling and In-Training Evaluation", a draft of OpenEnv's). A
-sampler runs beside the trainer, never in an environment, so agents cannot influence the choice.
+sampler runs in the trainer, never in an environment, so agents cannot influence the choice.
 
     sampler = CurriculumSampler(load_tasks("tasks.jsonl"), group_size=8)
     while training:
@@ -10,9 +10,9 @@ sampler runs beside the trainer, never in an environment, so agents cannot influ
             sampler.update(task, rewards)
         save(sampler.state_dict())
 
-A sampler's choices depend only on its arguments and on the rewards that `update` received. A
-sampler that loads another one's state therefore continues exactly where that one stood; see
-`TaskSampler.state_dict`.
+A sampler's choices depend only on its arguments and on the results that `update` received. A
+sampler that loads the state of another sampler therefore continues exactly where the other one
+stopped; see `TaskSampler.state_dict`.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ STATE_VERSION = 1
 
 
 class TaskSampler(Protocol):
-    """A sampler of tasks. For typing only: having the methods is enough.
+    """A sampler of tasks. For typing only; a sampler need not inherit from it.
 
     The methods may be called from any thread.
     """
 
     def sample(self, n: int) -> list[Task]:
-        """Choose the tasks of the next `n` groups; fewer, or none, at the end."""
+        """Return the tasks of the next `n` groups. At the end there are fewer or none."""
         ...
 
     def update(
         self, task: Task, rewards: Sequence[float | None], costs: Sequence[Any] | None = None
     ) -> None:
-        """Report the result of a group, that is, all rollouts of a task.
+        """Report the result of a group, that is, of all rollouts of a task.
 
         Args:
             task: The task.
@@ -59,13 +59,15 @@ class TaskSampler(Protocol):
             costs: The cost of each rollout in the trainer's unit, such as generated tokens.
 
         Raises:
-            ValueError: A reward is not finite, or the number of costs differs from that of rewards.
+            ValueError: A reward is not finite, a cost is negative or not finite, or the number of
+                costs differs from the number of rewards.
         """
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state from which a sampler of the same tasks and arguments continues, as
-        JSON data.
+        """Return the sampler's state as JSON data.
+
+        A sampler with the same tasks and arguments can continue from the state.
         """
         ...
 
@@ -82,12 +84,17 @@ class TaskSampler(Protocol):
 class SamplerCounters:
     """Counters of the results that a sampler received.
 
-    A group has signal if its rewards differ. The advantage of GRPO (Shao et al. 2024) is 0
-    throughout any other group, so the policy learns nothing from it.
+    A group has signal if its rewards differ. In a group without signal GRPO's advantages (Shao et
+    al. 2024) are 0, so the policy learns nothing from the group.
 
     Attributes:
-        unscored_groups: Groups of which no rollout could be scored.
-        cost: The total cost of the rollouts in the trainer's unit; 1 each if costs are not given.
+        groups: Groups with at least one scored rollout.
+        signal_groups: Groups with signal.
+        unscored_groups: Groups without a scored rollout.
+        episodes: Rollouts in all groups.
+        unscored_episodes: Rollouts that could not be scored.
+        cost: Total cost of the rollouts in the trainer's unit, or 1 per rollout if costs are not
+            given.
     """
 
     groups: int = 0
@@ -98,7 +105,7 @@ class SamplerCounters:
     cost: float = 0.0
 
     def count(self, rewards: Sequence[float | None], costs: Sequence[float] | None) -> None:
-        """Count a group."""
+        """Count the results of a group."""
         scored = [reward for reward in rewards if reward is not None]
         self.episodes += len(rewards)
         self.unscored_episodes += len(rewards) - len(scored)
@@ -111,7 +118,7 @@ class SamplerCounters:
 
     @property
     def zero_signal_fraction(self) -> float | None:
-        """The share of groups without signal; None before the first group."""
+        """The share of scored groups without signal; None before the first scored group."""
         return 1 - self.signal_groups / self.groups if self.groups else None
 
     @property
@@ -147,14 +154,14 @@ class Sampler(SamplerCounters):
         if self.needs_length and len(self.tasks) == 0:
             raise TasksetError(self.tasks.name, None, f"has no tasks for a {type(self).__name__}")
 
-    # ------------------------------------------------------------------ what a subclass writes
+    # ------------------------------------------------------------------ overridden by subclasses
 
     @abstractmethod
     def _draw(self) -> Task | None:
-        """Return the next task, or None at the end. Calls are serialized by a lock."""
+        """Return the next task, or None at the end. The caller holds the sampler's lock."""
 
     def _settings(self) -> dict[str, Any]:
-        """Return the arguments that decide the choices."""
+        """Return the arguments that affect the choices, as JSON data."""
         return {}
 
     def _position(self) -> dict[str, Any]:
@@ -170,10 +177,10 @@ class Sampler(SamplerCounters):
     def _costs(self, task: Task, costs: Sequence[Any] | None) -> list[float] | None:
         return None if costs is None else [_cost(one) for one in costs]
 
-    # ------------------------------------------------------------------ what callers see
+    # ------------------------------------------------------------------ called by trainers
 
     def sample(self, n: int) -> list[Task]:
-        """Choose the tasks of the next `n` groups; fewer, or none, at the end."""
+        """Return the tasks of the next `n` groups. At the end there are fewer or none."""
         if n < 0:
             raise ValueError(f"n={n}; expected a number of tasks from 0")
         with self._turn:
@@ -181,7 +188,7 @@ class Sampler(SamplerCounters):
             return list(itertools.takewhile(lambda task: task is not None, drawn))  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Task]:
-        """Iterate over the tasks, as `sample` chooses them."""
+        """Iterate over the tasks that `sample` chooses, one at a time."""
         while found := self.sample(1):
             yield found[0]
 
@@ -202,17 +209,16 @@ class Sampler(SamplerCounters):
             self.count(rewards, numbers)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state from which a sampler of the same tasks and arguments continues, as JSON
-        data.
+        """Return the sampler's state as JSON data; see `TaskSampler.state_dict`.
 
-        It may be called at any time.
+        The method may be called at any time.
         """
         with self._turn:
             counters = {name: getattr(self, name) for name in COUNTED}
             return {**self._identity(), "position": self._position(), "counters": counters}
 
     def _identity(self) -> dict[str, Any]:
-        """Return the part of a state that must be the same in a sampler that continues from it."""
+        """Return the part of a state that must be equal in a sampler that loads the state."""
         return {
             "version": STATE_VERSION,
             "sampler": type(self).__name__,
@@ -244,7 +250,7 @@ def _cost(value: Any) -> float:
 
 
 def _random_fraction(seed: int, *counts: Any) -> float:
-    """Return a number from 0 to below 1 that the seed and the counts determine."""
+    """Return a pseudorandom number in [0, 1), given by the seed and the counts."""
     text = ":".join(map(str, (seed, *counts))).encode()
     bits = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
     return (bits >> 11) / 2**53
@@ -254,16 +260,17 @@ def _random_fraction(seed: int, *counts: Any) -> float:
 
 
 class SequentialSampler(Sampler):
-    """A sampler that gives every task in order, for evaluation; with seeds, once for each seed.
+    """A sampler for evaluation that returns every task in order, once for each seed.
 
     Args:
         tasks: A taskset, which may be a `TaskStream`, or any source that `load_tasks` accepts.
-        seeds: Seeds with which each task is given: as the argument `seed` of its `reset`.
-        epochs: Number of passes over the tasks; None repeats without end.
+        seeds: Seeds to use for each task, as the argument `seed` of `reset`. By default each task
+            is returned once, unchanged.
+        epochs: Number of passes over the tasks; None repeats without end. Default: 1.
 
     Raises:
-        ValueError: `seeds` is empty, or `epochs` is below 1.
-        TasksetError: A task fixes its own seed, and `seeds` holds another.
+        ValueError: `seeds` is empty, or `epochs` is less than 1.
+        TasksetError: A task fixes its own seed, and `seeds` has another one; raised by `sample`.
     """
 
     needs_length = False
@@ -319,18 +326,18 @@ def _check_epochs(epochs: int | None) -> int | None:
 
 
 class ShuffledSampler(Sampler):
-    """A sampler that gives every task once an epoch, in an order set by the seed and the epoch.
+    """A sampler that returns every task once per epoch, in a random order for each epoch.
 
-    The order is computed position by position (`openenv.tasks.permutation`), so neither the sampler
-    nor its state grows with the number of tasks.
+    The seed and the epoch determine the order, which is computed position by position
+    (`openenv.tasks.permutation`). Neither the sampler nor its state grows with the number of tasks.
 
     Args:
         tasks: A taskset, or any source that `load_tasks` accepts.
-        seed: Determines the order.
-        epochs: Number of passes over the tasks; None repeats without end.
+        seed: Seed of the order.
+        epochs: Number of passes over the tasks; None, the default, repeats without end.
 
     Raises:
-        ValueError: `epochs` is below 1.
+        ValueError: `epochs` is less than 1.
         TasksetError: There are no tasks.
     """
 
@@ -362,7 +369,7 @@ class ShuffledSampler(Sampler):
 
 
 class UniformSampler(ShuffledSampler):
-    """The name that RFC 013 gives to `ShuffledSampler`: without replacement, by epochs."""
+    """`ShuffledSampler` by the name of RFC 013, which draws without replacement in each epoch."""
 
 
 class WeightedSampler(Sampler):
@@ -370,13 +377,13 @@ class WeightedSampler(Sampler):
 
     Args:
         tasks: A taskset, or any source that `load_tasks` accepts.
-        weights: A weight from 0 for each task, or a function that returns a task's weight.
-        seed: Determines the draws.
+        weights: A non-negative weight for each task, or a function that returns a task's weight.
+        seed: Seed of the draws.
         num_samples: Number of draws; None draws without end.
 
     Raises:
-        ValueError: The number of weights differs from that of tasks, a weight is negative or not
-            finite, or all are 0.
+        ValueError: The number of weights differs from the number of tasks, a weight is negative or
+            not finite, or all weights are 0.
         TasksetError: There are no tasks.
     """
 
@@ -408,7 +415,7 @@ class WeightedSampler(Sampler):
             return None
         point = _random_fraction(self._seed, self._drawn) * self._ends[-1]
         self._drawn += 1
-        last = bisect.bisect_left(self._ends, self._ends[-1])  # later tasks have weight 0
+        last = bisect.bisect_left(self._ends, self._ends[-1])  # tasks after it have weight 0
         return self.tasks[min(bisect.bisect_right(self._ends, point), last)]
 
     def _settings(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The tasks that a server serves, and how the arguments of a `reset` select one."""
+"""The tasks that a server serves, and their selection by the arguments of `reset`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class ServedTasks:
     `Task.split` and `Task.index` are set to the task's position on this server.
 
     Args:
-        tasks: A `Taskset`, a dict of tasksets by split, or any source that `load_tasks` accepts, of
-            which every split is served.
+        tasks: A `Taskset`, a dict of tasksets by split, or any source that `load_tasks` accepts;
+            every split of the source is served.
 
     Attributes:
         tasksets: The tasksets by split.
 
     Raises:
-        TasksetError: There are no tasks, or their number is unknown.
+        TasksetError: There are no splits, or a split has no known length.
     """
 
     def __init__(self, tasks: Any) -> None:
@@ -76,7 +76,7 @@ class ServedTasks:
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[Task]:
-        """Return the tasks from `start` to before `stop`, as a slice does.
+        """Return the tasks from `start` up to but not including `stop`, like a slice.
 
         Raises:
             Refused: There is no such split.
@@ -86,7 +86,7 @@ class ServedTasks:
     def iter_tasks(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> Iterator[Task]:
-        """Iterate over the tasks from `start` to before `stop`.
+        """Iterate over the tasks from `start` up to but not including `stop`.
 
         Raises:
             Refused: There is no such split.
@@ -106,12 +106,12 @@ class ServedTasks:
     def resolve(self, arguments: Mapping[str, Any]) -> tuple[Task | None, dict[str, Any]]:
         """Split the arguments of a `reset` into the task that they name and the other arguments.
 
-        ``task`` names a task by its id, or as an object with an id, or with split and index; so do
-        ``split`` and ``index`` together. A ``split`` alone draws one of its tasks at random, by the
-        seed if the arguments have one.
+        ``task`` is a task's id, or an object with an id, or with a split and an index. Without
+        ``task``, the arguments ``split`` and ``index`` name a task. A ``split`` without an
+        ``index`` draws a random task of the split, using the argument ``seed`` if there is one.
 
         Raises:
-            Refused: There is no such task, or the arguments contradict one another or the task.
+            Refused: The task does not exist, or the arguments contradict each other or the task.
         """
         named = {name: arguments.get(name) for name in REFERENCES}
         others = {name: value for name, value in arguments.items() if name not in REFERENCES}
@@ -145,7 +145,7 @@ class ServedTasks:
             raise Refused(f"index: {error}") from None
 
     def _find_task(self, task: Any, split: str | None) -> tuple[Task, dict[str, Any]]:
-        """Return the task that an argument ``task`` names, and its own arguments of `reset`."""
+        """Return the task that an argument ``task`` names, and the argument's `reset` arguments."""
         if isinstance(task, Task):
             task = task.as_data()
         if isinstance(task, str):
@@ -201,11 +201,12 @@ def _load_by_split(tasks: Any) -> dict[str, Taskset]:
 def merge_reset_arguments(
     fixed: Mapping[str, Any], given: Mapping[str, Any], whose: str
 ) -> dict[str, Any]:
-    """Merge arguments of `reset` that a task fixes with those that the caller passes.
+    """Merge the arguments of `reset` that a task fixes with those that the caller passes.
 
     Args:
-        given: The caller's arguments; None counts as absent.
-        whose: Who fixes them, for the message.
+        fixed: The fixed arguments.
+        given: The caller's arguments. A value of None may be replaced by a fixed value.
+        whose: What fixes the arguments, for the error message.
 
     Raises:
         Refused: The caller passes another value for a fixed argument.

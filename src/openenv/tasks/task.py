@@ -28,7 +28,7 @@ class TasksetError(OpenEnvError, ValueError):
     """A source of tasks cannot be read, or a row is not a task.
 
     Attributes:
-        source: The source: a file, a data set, a function.
+        source: The name of the source, such as a file, a data set or a function.
         row: The row's location in the source, such as ``line 7`` or ``row 6``; None if the error
             does not concern a single row.
     """
@@ -54,7 +54,7 @@ def _encode_content(content: str | bytes) -> Any:
 
 
 def _check_relative(path: str) -> str:
-    """Return the path if it stays below the directory that receives the files."""
+    """Return the path if it is relative and stays below the directory of the files."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path or "\\" in path:
         raise ValueError(f"{path!r:.200} is not a relative path with '/' separators")
@@ -119,7 +119,7 @@ class Task(BaseModel):
 
     @property
     def is_reference(self) -> bool:
-        """True if the task only refers to a task of a server.
+        """True if the task only refers to a task on a server.
 
         A reference's `reset` names a split and an index, and the task holds no files, state or
         criteria.
@@ -128,11 +128,11 @@ class Task(BaseModel):
         return not has_more and {"split", "index"} <= set(self.reset)
 
     def public(self) -> dict[str, Any]:
-        """Return the task as JSON data, without its criteria and without empty fields."""
+        """Return the task as JSON data, without the criteria and without empty fields."""
         return _without_empty(public_view(self))
 
     def as_data(self) -> dict[str, Any]:
-        """Return the whole task as JSON data, criteria included, without empty fields."""
+        """Return the whole task as JSON data, including the criteria, without empty fields."""
         return _without_empty(self.model_dump(mode="json"))
 
 
@@ -143,8 +143,9 @@ def _without_empty(data: dict[str, Any]) -> dict[str, Any]:
 def to_public_data(value: Any) -> Any:
     """Convert a task or a split to JSON data that any caller may see, without private fields.
 
-    A model becomes its public fields. Any other object becomes its attributes, except those whose
-    name begins with an underscore. A value without attributes becomes its text.
+    A model is converted to its public fields. Other objects are converted to their attributes,
+    except private fields of dataclasses and names that begin with an underscore. A value without
+    attributes is converted to its string form.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value

@@ -25,14 +25,15 @@ from openenv.tasks.rows import (
 )
 from openenv.tasks.task import Task, TasksetError
 
-HINTED_IDS = 2000  # number of ids that are searched for a similar one
+HINTED_IDS = 2000  # number of ids that are searched for a similar id
 
 
 class Taskset:
     """The tasks of a split. Use `openenv.tasks.load_tasks` to make a taskset.
 
     A taskset is a sequence: ``len(tasks)``, ``tasks[3]``, ``tasks[:100]``, ``for task in tasks``.
-    Tasks are made on demand and not kept. A taskset may be used from several threads, and pickled.
+    Tasks are made on demand and not cached. Several threads may share a taskset, and a taskset can
+    be pickled.
 
     Args:
         name: The source's name.
@@ -40,13 +41,13 @@ class Taskset:
         reader: Converts rows to tasks.
         split: The split; None if unknown.
         splits: All splits of the source.
-        revision: The version of the source, such as the commit of a data set of a hub.
+        revision: The version of the source, such as the commit of a data set on a hub.
 
     Attributes:
         name: The source's name.
         split: The split; None if unknown.
         splits: All splits of the source.
-        revision: The version of the source; None if it has none.
+        revision: The version of the source; None if the source has no versions.
 
     Example:
         >>> from openenv import Taskset, load_tasks
@@ -131,8 +132,9 @@ class Taskset:
         return self._select_rows(array("Q", (self._chosen[index] for index in indices)), "select")
 
     def filter(self, function: Callable[[Task], Any]) -> Taskset:
-        """Return a taskset of the tasks for which `function` is true; each task is tested once,
-        now.
+        """Return a taskset of the tasks for which `function` returns a true value.
+
+        The function is called now, once per task.
         """
         kept = (self._chosen[at] for at, task in enumerate(self) if function(task))
         return self._select_rows(array("Q", kept), "filter")
@@ -141,7 +143,8 @@ class Taskset:
         """Return a taskset whose tasks are transformed by `function` when they are read.
 
         Args:
-            function: Returns a task of the same id, and the same task for the same argument.
+            function: Function that returns a task with the same id, and equal tasks for equal
+                arguments.
         """
         mapped = self._copy()
         mapped._functions = (*self._functions, function)
@@ -161,14 +164,14 @@ class Taskset:
         vars(copy).update({k: v for k, v in vars(self).items() if k not in _CACHED})
         return copy
 
-    # ------------------------------------------------------------------ telling it from others
+    # ------------------------------------------------------------------ identity and ids
 
     @cached_property
     def fingerprint(self) -> str:
         """A digest of the tasks and their order.
 
-        It covers the content; for a data set of a hub, the name and the commit. A run that resumes
-        compares it.
+        The digest covers the content, or the name and the commit of a data set on a hub. A run that
+        resumes compares fingerprints.
         """
         return self._origin()
 
@@ -193,9 +196,7 @@ class Taskset:
         return None if row is None else self._position_of_row(row)
 
     def hint(self, task_id: str) -> str:
-        """Return a hint that names the closest of the first ids, or an empty string if none is
-        close.
-        """
+        """Return a hint that names the closest of the first 2,000 ids, or "" if none is close."""
         return did_you_mean(task_id, (task.id for task in itertools.islice(self, HINTED_IDS)))
 
     def _position_of_row(self, row: int) -> int | None:
@@ -204,7 +205,7 @@ class Taskset:
         if isinstance(chosen, range):
             return chosen.index(row) if row in chosen else None
         at = bisect.bisect_left(chosen, row)
-        if at < len(chosen) and chosen[at] == row:  # usually the rows are in order
+        if at < len(chosen) and chosen[at] == row:  # found, as usual, since the rows are in order
             return at
         try:
             return chosen.index(row)
@@ -216,7 +217,7 @@ class Taskset:
         return IdIndex(array("Q", map(id_hash, self._all_ids())), self._id_of)
 
     def _all_ids(self) -> Iterator[str]:
-        """Return the id of every row, chosen or not."""
+        """Return the ids of all rows, including rows that are not chosen."""
         reader, rows = self._reader, self._rows
         if reader.row_id(0) is not None:
             return (self._id_of(row) for row in range(len(rows)))
@@ -229,10 +230,13 @@ class Taskset:
         return self._reader.row_id(row) or self._reader.make_task(self._rows[row], row).id
 
     def check(self) -> None:
-        """Check that all rows are tasks with different ids.
+        """Check that all ids differ.
+
+        If the rows have no id column, the check reads every row. Ids made from row numbers differ
+        anyway and are not checked.
 
         Raises:
-            TasksetError: A row is not a task, or two rows have the same id.
+            TasksetError: Two rows have the same id, or a row that was read is not a task.
         """
         if self._reader.row_id(0) is not None:
             return
@@ -278,7 +282,7 @@ def _digest_of_positions(chosen: Sequence[int]) -> str:
 
 
 def ambiguous_split(name: str, splits: Sequence[str]) -> TasksetError:
-    """Return the error for a source of several splits of which the caller named none."""
+    """Return the error for a source with several splits if the caller named no split."""
     listed = ", ".join(splits)
     return TasksetError(name, None, f"has the splits {listed}; say which: split={splits[0]!r}")
 
@@ -290,9 +294,9 @@ def unknown_split(name: str, split: str, splits: Iterable[str]) -> TasksetError:
 
 
 class SplitTasksets(Taskset):
-    """The tasksets of a source of several splits of which the caller named none.
+    """The tasksets of a source with several splits, for a caller that named no split.
 
-    A server serves all of them. Reading tasks raises a `TasksetError`, so that nobody trains on a
+    A server serves all splits. Reading tasks raises a `TasksetError`, so that nobody trains on a
     test split by accident.
     """
 
@@ -340,7 +344,7 @@ _OF_ONE_SPLIT = frozenset({"_rows", "_reader", "_functions", "_chosen", "_origin
 
 
 class StreamRows(Rows):
-    """Rows that a function yields; each call of the function starts over."""
+    """Rows that a function yields. Each call of the function starts over."""
 
     def __init__(self, name: str, begin: Callable[[], Iterable[Any]], digest: str) -> None:
         self.name = name
@@ -366,8 +370,8 @@ class StreamRows(Rows):
 class TaskStream(Taskset):
     """A taskset of unknown length, in the order in which a function yields the rows.
 
-    It has no ``len``. ``stream[n]`` reads forward from the last position, or starts over to go
-    back; ``stream[:n]`` is a `Taskset`. Duplicate ids are not detected.
+    A stream has no ``len``. ``stream[n]`` reads forward from the last position, or starts over to
+    go back. ``stream[:n]`` is a `Taskset`. Duplicate ids are not detected.
     """
 
     is_finite = False
@@ -451,11 +455,11 @@ class TaskStream(Taskset):
         return changed
 
     def position_of(self, task_id: str) -> int | None:
-        """Return the position of the task with this id; on an endless stream it may not return."""
+        """Return the position of the task with this id. On an endless stream this may not end."""
         return next((place for place, task in enumerate(self) if task.id == task_id), None)
 
     def check(self) -> None:
-        """Do nothing: a stream's rows are checked when they are read."""
+        """Do nothing, because the rows of a stream are checked when they are read."""
 
     def __repr__(self) -> str:
         return f"<TaskStream {self._describe()}>"
@@ -470,7 +474,7 @@ class _Cursor:
         self._position = sys.maxsize
 
     def go_to(self, position: int, stream: TaskStream) -> Task | None:
-        """Return the task at a position, or None if the stream ends before."""
+        """Return the task at a position, or None if the stream ends before that position."""
         with self._turn:
             if position < self._position:
                 self._tasks, self._position = iter(stream), 0

@@ -1,11 +1,11 @@
-"""Conformance checks that plugin authors run on their own work, in any test runner or none.
+"""Conformance checks for authors of plugins, which run in any test runner or without one.
 
 `check_environment`, `check_provider` and `check_integration` check environments, providers and
-trainers' integrations; `openenv.testing.escapes.check_sandbox` checks sandboxes. Each raises an
-error that lists every broken promise, or returns a report.
+trainers' integrations. They return a report, or raise an error that lists every broken promise.
+`openenv.testing.escapes.check_sandbox` checks sandboxes and returns a report.
 
-Above `execution`, `server`, `client`, `providers` and `sandbox`; inside `openenv` only the lazy
-face of the package names it. Read `environment.py` first.
+This package builds on `execution`, `server`, `client`, `providers` and `sandbox`. Within `openenv`
+only the package's lazy exports refer to it. Read `environment.py` first.
 """
 
 from openenv.testing.environment import CheckFailed, CheckReport, check_environment

@@ -18,7 +18,7 @@ def minimal_action(model: Any) -> Any:
     """Make the simplest action that `model` (or the first member of a union) accepts.
 
     Raises:
-        ValueError: A required field has a type that nothing simple fits; pass actions instead.
+        ValueError: No simple value fits a required field; pass actions to the check instead.
     """
     model = members(model)[0]
     required = {name: f for name, f in model.model_fields.items() if f.is_required()}

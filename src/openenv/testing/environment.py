@@ -1,11 +1,11 @@
 """`check_environment`: check that an environment keeps the contract of `Environment`.
 
-Each sentence of the contract is a constant here: the message of the check that enforces it, and
-the text of the page that explains it.
+Each sentence of the contract is a constant in this module. The sentence is the message of the check
+that enforces it, and the text on the page that explains it.
 
-Every check gets a session of its own, opened and closed by `_check_promise`, so that a check that
-fails halfway leaves nothing to the next. An exception in a check is that promise's finding; only an
-environment that cannot be made at all raises.
+Every check gets its own session, opened and closed by `_check_promise`, so that a check that fails
+halfway does not affect the next. An exception in a check becomes the finding for its promise; only
+an environment that cannot be created at all raises.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class CheckReport:
 
 
 class CheckFailed(AssertionError):
-    """The contract is broken; `report` has every finding."""
+    """An error for a broken contract; `report` has all findings."""
 
     def __init__(self, report: CheckReport) -> None:
         self.report = report
@@ -152,7 +152,7 @@ class _EnvironmentSubject:
     manager: SessionManager | None = None  # set if worker processes hold the environments
 
     def policy(self) -> Policy:
-        """Return a policy that always repeats the same actions."""
+        """Return a new policy; every policy takes the same actions."""
         if callable(self.actions):
             return self.actions
         given = cycle(self.actions or [minimal_action(self.spec.action_cls)])
@@ -210,12 +210,12 @@ class _EnvironmentSubject:
 
     @property
     def seed(self) -> dict[str, int]:
-        """The arguments of a reset whose episodes are to be equal; none if reset takes no seed."""
+        """The reset arguments that make episodes equal; empty if reset takes no seed."""
         return {"seed": 7} if self.takes("seed") else {}
 
 
 class PromiseSkipped(Exception):
-    """A check does not apply; the text says why."""
+    """Raised by a check that does not apply; the message says why."""
 
 
 def check_environment(
@@ -232,24 +232,24 @@ def check_environment(
     """Check that an environment keeps the contract of `openenv.environment.Environment`.
 
     Args:
-        factory: The environment class, or a callable that makes an instance.
-        actions: Actions to take in turn; or a deterministic function from observation to action.
-            By default a minimal action, made from the model.
+        factory: The environment class, or a callable that returns an instance.
+        actions: Actions to take in turn, or a deterministic function from observation to action.
+            By default a minimal action, made from the action model.
         action_cls: The action model, if the class does not declare it.
         observation_cls: The observation model, if the class does not declare it.
-        reset_arguments: Arguments of every reset.
-        max_steps: Maximum number of steps of an episode.
-        skip: Promises (constants of this module) that are not checked.
-        workers: Run the environment in this many worker processes, like ``openenv serve
-            --workers``, instead of in this process; `factory` must then be importable there.
+        reset_arguments: Arguments to pass to every reset.
+        max_steps: Maximum number of steps in an episode.
+        skip: Promises (constants of this module) to skip.
+        workers: Number of worker processes that run the environment, like ``openenv serve
+            --workers``; `factory` must be importable there. 0 runs it in this process.
 
     Returns:
         A report of all findings.
 
     Raises:
-        CheckFailed: A promise is broken; the error lists all that are.
-        OpenEnvError: The environment cannot be made at all.
-        TypeError: There are to be workers, which cannot import the environment.
+        CheckFailed: A promise is broken; the error lists all broken promises.
+        OpenEnvError: The environment cannot be created at all.
+        TypeError: `workers` is set, but worker processes cannot import the environment.
 
     Example:
         >>> from echo_env.server.echo_environment import EchoEnvironment
@@ -279,7 +279,7 @@ async def _check_in_workers(
 
 
 async def _check(subject: _EnvironmentSubject, skip: frozenset[str]) -> CheckReport:
-    async with subject.open():  # raises if the environment cannot be made at all
+    async with subject.open():  # raises if the environment cannot be created at all
         pass
     for promise, check in _CHECKS.items():
         subject.findings.append(
@@ -301,7 +301,7 @@ async def _check_promise(
             await check(subject, session)
         except PromiseSkipped as reason:
             return PromiseResult(promise, None, str(reason))
-        except Exception as error:  # any exception is the finding
+        except Exception as error:  # every exception is a finding
             return PromiseResult(promise, False, f"{type(error).__name__}: {error}")
     return PromiseResult(promise, True)
 
@@ -425,10 +425,10 @@ async def _arguments_are_taken(subject: _EnvironmentSubject, session: Session) -
 
 @_checks(STEP_BEFORE_RESET)
 async def _step_before_reset(subject: _EnvironmentSubject, session: Session) -> None:
-    # Before there is an observation, take the first action of an episode.
+    # There is no observation yet, so take the first action of an episode in another session.
     async with subject.open() as helper:
         action = subject.policy()((await subject.reset(helper)).observation)
-    with contextlib.suppress(Exception):  # it may raise
+    with contextlib.suppress(Exception):  # the step may raise
         await session.handle(Step(action))
     first = await subject.reset(session)
     _expect(not first.done, "reset after a step before reset returned done=True")
@@ -442,7 +442,7 @@ async def _step_after_done(subject: _EnvironmentSubject, session: Session) -> No
         raise PromiseSkipped(f"no episode ended within {subject.max_steps} steps")
     action = subject.policy()(episode[-2].observation)
     transition = None
-    with contextlib.suppress(Exception):  # it may raise
+    with contextlib.suppress(Exception):  # the step may raise
         transition = await session.handle(Step(action))
     _expect(transition is None or transition.done, "a step after done returned done=False")
     await _reset_begins(subject, session)
@@ -466,7 +466,7 @@ async def _instances_are_apart(subject: _EnvironmentSubject, session: Session) -
         others = [await stack.enter_async_context(subject.open()) for _ in range(3)]
         together = await subject.play_together(others, **seed)
     if not seed:
-        return  # without a seed episodes may differ; it is enough that all were played
+        return  # episodes may differ without a seed; playing all of them is enough
     for episode in together:
         _expect(_trace(episode) == alone, "an episode differs from the same one played alone")
 
@@ -538,7 +538,7 @@ async def _snapshot_restores(subject: _EnvironmentSubject, session: Session) -> 
     here = await _play_on(subject, session, begun, act)
     async with subject.open() as other:
         for again in (session, other):
-            # Restart the policy, so that a cycle continues with the same actions as before.
+            # Restart the policy, so that listed actions continue as they did before.
             act = subject.policy()
             act(start.observation)
             reply = await again.handle(Restore({"snapshot": stored}))
@@ -557,7 +557,7 @@ async def _play_on(
     return _trace(episode)
 
 
-RENDERED_STEPS = 5  # besides the last one: rendering in a browser may take a second each
+RENDERED_STEPS = 5  # besides the last step, because rendering in a browser may take a second
 
 
 @_checks(RENDER_ONLY_SHOWS)
@@ -576,7 +576,7 @@ async def _render_only_shows(subject: _EnvironmentSubject, session: Session) -> 
     if not any(drawn):
         raise PromiseSkipped("there was nothing to show")
     if not seed:
-        return  # episodes may differ; it is enough that the state did not change
+        return  # episodes may differ without a seed; an unchanged state is enough
     async with subject.open() as other:
         shown, unseen = _trace(episode), _trace(await subject.play(other, **seed))
     _expect(
@@ -585,7 +585,7 @@ async def _render_only_shows(subject: _EnvironmentSubject, session: Session) -> 
 
 
 async def _render_unchanged(subject: _EnvironmentSubject, session: Session) -> bool:
-    """Render the environment and check that the state is unchanged; return if anything is shown."""
+    """Render and check that the state is unchanged; return whether anything was shown."""
     before, is_drawn = await subject.state(session), False
     with contextlib.suppress(Refused, NotSupported):
         await session.handle(Render(), encode=_to_file)
@@ -594,7 +594,7 @@ async def _render_unchanged(subject: _EnvironmentSubject, session: Session) -> b
     return is_drawn
 
 
-def _to_file(reply: RenderReply) -> tuple[str, bytes]:  # by name, since workers unpickle it
+def _to_file(reply: RenderReply) -> tuple[str, bytes]:  # no lambda, because workers unpickle it
     return as_file(reply.rendering)
 
 
@@ -656,7 +656,7 @@ PROMISES = tuple(_CHECKS)
 
 
 def _trace(episode: list[Transition]) -> list[Any]:
-    """Return what must be equal in two runs of an episode: everything but metadata."""
+    """Return the parts of an episode that must be equal in two runs: all but metadata."""
     trace = []
     for transition in episode:
         payload = from_json(observation_payload(transition))

@@ -1,11 +1,10 @@
 """`check_sandbox`: check that a sandbox contains untrusted code.
 
-Each of `ESCAPES` is an escape that was attempted on real sandboxes, as a piece of Python. Its
-effects are observed from outside: a secret that it must not read, a file that it must not change, a
-port that it must not reach, a process that it must not end, and the memory, processes and disk that
-it must not exceed.
+Each of `ESCAPES` is a piece of Python code that attempts an escape, as was attempted on real
+sandboxes. The effects are observed from outside: the code must not read a secret, change a file,
+reach a port or end a process, and must not exceed limits of memory, processes and disk.
 
-Each attempt gets a fresh sandbox and fresh canaries. A thread samples the sandbox's memory and
+Each attempt gets a new sandbox and new canaries. A thread samples the sandbox's memory and
 processes every 50 ms while the attempt runs on the calling thread.
 """
 
@@ -44,24 +43,24 @@ POLICY = SandboxPolicy(
     output_bytes=64 * 1024,
     wall_s=4.0,
 )
-"""What the sandboxes of the check may have: little, so that too much is soon reached."""
+"""The policy of the sandboxes under check, with low limits so that attempts reach them soon."""
 
-SLACK_BYTES = 256 * MIB  # what may be taken between two looks of the sandbox's own watch
-KERNEL_BYTES = 2**30  # of which others of the machine take some meanwhile
-MARK = "ESCAPED"  # printed by an escape that sees its own success
-ENOUGH_S = 20.0  # for any attempt, the end of its sandbox included
+SLACK_BYTES = 256 * MIB  # memory that code may take between two samples of the sandbox's own watch
+KERNEL_BYTES = 2**30  # limit of the kernel's memory, with room for other programs of the machine
+MARK = "ESCAPED"  # printed by code that detects its own escape
+ENOUGH_S = 20.0  # time limit for any attempt, including the end of its sandbox
 
 
 @dataclass(frozen=True)
 class Escape:
-    """An escape attempt's code.
+    """The code of an escape attempt.
 
     Attributes:
-        name: A short sentence of what the code tries.
+        name: A short description of what the code tries.
         kind: The target: files, processes, network, kernel, memory, disk, output, IPC, sockets,
             metadata, kernel memory, accounts (of the disk), the watch, Python.
-        code: Python, after `MachineCanaries.names`. It prints ESCAPED if it can tell that it got
-            out.
+        code: Python code that runs after `MachineCanaries.names`. The code prints ESCAPED if it
+            detects that it escaped.
     """
 
     name: str
@@ -74,9 +73,10 @@ class Attempt:
     """The result of an escape attempt.
 
     Attributes:
-        breaches: Forbidden effects seen outside; empty if the code was contained.
-        outcome: How the code ended: its exit code, or how the sandbox ended.
-        seconds: Time until the sandbox answered again or ended.
+        escape: The escape that was attempted.
+        breaches: Forbidden effects that were observed; empty if the code was contained.
+        outcome: How the attempt ended: the exit code, a timeout, or the end of the sandbox.
+        seconds: Time in seconds until the sandbox answered again or ended.
     """
 
     escape: Escape
@@ -86,7 +86,7 @@ class Attempt:
 
     @property
     def is_contained(self) -> bool:
-        """True if nothing got out."""
+        """True if there was no breach."""
         return not self.breaches
 
 
@@ -99,16 +99,16 @@ class EscapeReport:
 
     @property
     def escaped(self) -> list[Attempt]:
-        """The attempts that got out."""
+        """The attempts that were not contained."""
         return [one for one in self.attempts if not one.is_contained]
 
 
 class MachineCanaries:
-    """Resources of the machine, outside of the sandbox, that show whether they were touched.
+    """Resources of the machine, outside the sandbox, that show whether code touched them.
 
-    They are a secret file, a file to change, a listening port, an abstract socket and one with a
-    file, System V and POSIX IPC, and a process. All belong to this user; files are open to every
-    user.
+    The resources are a secret file, a file to change, a listening port, an abstract socket, a
+    socket with a path, System V and POSIX IPC, and a process. All belong to the current user; the
+    files are open to every user.
     """
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class MachineCanaries:
                 self.visitors += 1
 
     def names(self) -> str:
-        """Return the first lines of an escape's code: imports, and the names of the resources."""
+        """Return the first lines of the code: imports, and variables that name the resources."""
         port, name = self.listener.getsockname()[1], f"openenv-{self.token[:12]}"
         return (
             f"{_IMPORTS}"
@@ -159,11 +159,16 @@ class MachineCanaries:
         return about.st_mode, about.st_uid, about.st_mtime_ns, os.listxattr(self.canary)
 
     def breaches(self, stdout: str, stderr: str) -> list[str]:
-        """Return the forbidden effects that are visible now."""
+        """Return the forbidden effects that are visible now.
+
+        Args:
+            stdout: The standard output of the code.
+            stderr: The standard error of the code.
+        """
         found = []
         if self.token in stdout + stderr:
             found.append("it has read the secret file")
-        if MARK in stdout:  # stderr has the code itself, in tracebacks
+        if MARK in stdout:  # not stderr, where tracebacks quote the code
             found.append(f"it says: {stdout[stdout.index(MARK) :][:200].strip()}")
         if not self.canary.exists() or self.canary.read_text() != "untouched":
             found.append("it has changed a file of the machine")
@@ -192,8 +197,8 @@ class _SharedIPC:
 
     Attributes:
         memory: The id of a shared memory segment that holds the token.
-        queue: The id of a message queue with a message.
-        semaphore: The id of a set of one semaphore, with the value 0.
+        queue: The id of a message queue that holds a message.
+        semaphore: The id of a set of one semaphore with the value 0.
         posix: The name of a POSIX message queue.
     """
 
@@ -234,12 +239,12 @@ def check_sandbox(
     escapes: Sequence[Escape] | None = None,
     progress: Callable[[Attempt], object] | None = None,
 ) -> EscapeReport:
-    """Try every escape, each from a fresh sandbox.
+    """Try every escape, each in a new sandbox.
 
     Args:
-        make: Starts a sandbox with the given policy.
-        escapes: The escapes; by default all of `ESCAPES`.
-        progress: Called after each attempt.
+        make: Function that starts a sandbox with the given policy.
+        escapes: The escapes to try; by default all of `ESCAPES`.
+        progress: Function to call with each attempt after it ended.
 
     Returns:
         The results. `EscapeReport.escaped` should be empty.
@@ -274,7 +279,7 @@ def _attempt(escape: Escape, sandbox: Sandbox, outside: MachineCanaries) -> Atte
 def _run_escape(
     escape: Escape, sandbox: Sandbox, outside: MachineCanaries
 ) -> tuple[str, str, list[str]]:
-    """Run an escape; return the output, the outcome, and the effects seen outside."""
+    """Run an escape; return the output, the outcome, and the observed breaches."""
     done = None
     try:
         with Interpreter(sandbox) as python:
@@ -290,9 +295,9 @@ def _run_escape(
 
 
 def _check_still_serving(sandbox: Sandbox) -> list[str]:
-    """Return a breach if the sandbox no longer runs commands after everything in it was killed."""
+    """Return a breach if the sandbox runs no commands after all of its processes were killed."""
     sandbox.kill_all()
-    for _ in range(20):  # the kernel takes away the last of many processes a moment later
+    for _ in range(20):  # the kernel removes the last of many processes with a delay
         with contextlib.suppress(SandboxFileError):
             if sandbox.run(["/bin/echo", "well"], wall_s=10).stdout.strip() == "well":
                 return []
@@ -304,7 +309,7 @@ def _check_still_serving(sandbox: Sandbox) -> list[str]:
 class _SandboxWatch:
     memory: int = 0  # peak memory in bytes
     kernel: int = 0  # growth of the kernel's own memory in bytes
-    # All processes seen, by pid, with start times.
+    # The start time of each process that was seen, by pid.
     processes: dict[int, bytes] = field(default_factory=dict)
     at_first: int = field(default_factory=lambda: _kernel_bytes())
 
@@ -319,7 +324,7 @@ class _SandboxWatch:
 
 @contextlib.contextmanager
 def _watch(sandbox: Sandbox) -> Iterator[_SandboxWatch]:
-    """Measure a sandbox every 50 ms."""
+    """Sample the memory and processes of a sandbox every 50 ms."""
     seen = _SandboxWatch()
     seen.look(sandbox)
     is_over = threading.Event()
@@ -354,9 +359,10 @@ def _start_ticks(pid: int) -> bytes | None:
 
 
 def _list_leftovers(seen: _SandboxWatch) -> list[str]:
-    """Return processes that are still there after the sandbox's end.
+    """Return a breach if processes are left 5 s after the end of the sandbox.
 
-    Each is checked by itself: the sandbox no longer knows a process whose ancestors are gone.
+    Each process is checked by its pid, because the sandbox no longer knows a process whose
+    ancestors have ended.
     """
     deadline = time.monotonic() + 5
     left = list(seen.processes)
@@ -366,7 +372,7 @@ def _list_leftovers(seen: _SandboxWatch) -> list[str]:
     return [] if not left else [f"it has left processes behind: {left}"]
 
 
-# A sandbox may lack a module. Then only the escapes that need it fail, and the others are tried.
+# If a sandbox lacks a module, only the escapes that need the module fail.
 _IMPORTS = """\
 for name in "os signal socket struct subprocess sys time".split():
     try: globals()[name] = __import__(name)
@@ -1037,4 +1043,4 @@ ESCAPES = tuple(
     for kind, ways in _WAYS.items()
     for name, code in ways.items()
 )
-"""Every way out."""
+"""All escapes that `check_sandbox` tries by default."""

@@ -1,7 +1,7 @@
 """`check_provider`: check that a provider keeps the contract of `openenv.providers.ServerProvider`.
 
-Each sentence of the contract is a constant here: the message of the check that enforces it, and
-the text of the page that explains it.
+Each sentence of the contract is a constant in this module. The sentence is the message of the check
+that enforces it, and the text on the page that explains it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ VARIABLE = "OPENENV_CHECKED_TOKEN"
 
 
 class PromiseBroken(AssertionError):
-    """A promise was not kept; the text says what was found."""
+    """Raised by a check if a promise is not kept; the message says what was found."""
 
 
 def _expect(is_so: object, detail: object) -> None:
@@ -154,7 +154,7 @@ class _ProviderSubject:
         return server
 
     def shared_server(self) -> Server:
-        """Return the server that checks share, if they leave it unchanged."""
+        """Return the server that is shared by the checks that leave it unchanged."""
         if self.shared is None or self.shared.is_stopped:
             self.shared = self.launch_ready(env_vars={VARIABLE: PLANTED})
         return self.shared
@@ -177,26 +177,28 @@ def check_provider(
 ) -> CheckReport:
     """Check that a provider keeps the contract of `openenv.providers.ServerProvider`.
 
-    The check starts and stops some twenty servers of an environment that anybody may reset.
+    The check starts and stops about twenty servers of an environment that may be reset freely. The
+    provider is closed at the end.
 
     Args:
         provider: The provider.
         options: Options of each `launch`.
-        dies: Further options of `launch` with which a server prints something and exits; or another
-            provider, whose servers do.
-        hangs: Likewise, with which a server runs but never becomes ready.
-        missing: Likewise, that name an environment or image that does not exist.
-        kill: Kills a server behind the provider's back.
+        dies: Further options of `launch` that make a server print a line and exit; or a provider of
+            such servers.
+        hangs: Further options that make a server run without becoming ready, or such a provider.
+        missing: Further options that name an environment or image that does not exist, or such a
+            provider.
+        kill: Function that kills a server without telling the provider.
         known_failures: Promises (constants of this module) that are known to be broken, with the
-            reason. It is a finding if one of them is kept after all.
-        skip: Promises that are not checked, with the reason.
-        ready_s: Seconds that a server may take to become ready.
+            reasons. A promise among them that is kept counts as broken.
+        skip: Promises to skip, with the reasons.
+        ready_s: Seconds that a server may take to become ready. Default: 120.
 
     Returns:
-        A report of all findings, which also says which checks need an argument that was not given.
+        A report of all findings. Checks that need a missing argument are reported as skipped.
 
     Raises:
-        CheckFailed: A promise is broken; the error lists all that are.
+        CheckFailed: A promise is broken; the error lists all broken promises.
         ValueError: `known_failures` or `skip` names an unknown promise.
     """
     subject = _ProviderSubject(provider, options or {}, dies, hangs, missing, kill, ready_s)
@@ -549,8 +551,8 @@ def _kill_noticed(subject: _ProviderSubject) -> None:
 def _kill_no_answer(subject: _ProviderSubject) -> None:
     kill = _needs(subject.kill, "kill")
     server = subject.launch_ready()
-    # As clients have it that a provider serves: between them and the server may be a proxy, which
-    # answers for it, and only the provider knows.
+    # A client of a launched server asks the provider whether the server runs, because a proxy in
+    # between may answer in the server's place.
     launch = server_launch(lambda: server)
     env = GenericEnvClient._launched(launch, message_timeout_s=20.0).sync()
     try:

@@ -1,8 +1,8 @@
 """`check_integration`: check that a trainer's integration never trains on a wrong signal.
 
-Integrations fail silently: one counts a failed environment as 0, scores a thought, or drops a
-column of the dataset, and the run goes on. Here the trainer itself plays an environment of which
-everything is known beforehand, with a model that follows a script:
+Integrations fail silently: they count a failed environment as 0, score a thought, or drop a column
+of the dataset, and the run goes on. In this check the trainer itself plays an environment whose
+behavior is fully known, with a model that follows a script:
 
     def play(run: TrainerRun) -> TrainerResult:
         # Play each of run.cases at run.address by your trainer, with at most run.max_turns
@@ -11,13 +11,13 @@ everything is known beforehand, with a model that follows a script:
 
     check_integration(play)
 
-Each case is an episode in which one thing happens: an answer behind a thought, a reset that raises,
-a reply that was cut off. The environment records what reaches it, and `play` returns what the
-trainer made of it. If the two are not as they must be, the finding says what was seen, what was
-expected, and what to do about it.
+Each case is an episode with one event: an answer behind a thought, a reset that raises, a reply
+that was cut off. The environment records the calls that reach it, and `play` returns the rollouts
+as the trainer processed them. If either is wrong, the finding says what was observed, what was
+expected, and how to fix it.
 
 No trainer is imported. `TrainerRun` and `TrainerResult` convert to and from JSON, so that the
-trainer can run in a process of its own, with its own packages.
+trainer can run in its own process with its own packages.
 """
 
 from __future__ import annotations
@@ -48,34 +48,34 @@ TOOL = "write"
 RIGHT = ("press(1)", "press(2)")  # the correct actions, in this order
 WRONG = "press(9)"  # an action that must never be carried out
 WON, LOST = 1.0, -1.0
-BEGINS = "This is box"  # how the first observation begins
+BEGINS = "This is box"  # the beginning of the first observation
 MAX_TURNS = 4
-# An error about missing sessions must name the setting to change.
+# An error about missing sessions must name the setting to change or mention sessions.
 ROOM = re.compile(r"MAX_CONCURRENT_ENVS|max_concurrent_envs|sessions?\b", re.IGNORECASE)
 UNEQUAL = re.compile("UnequalBeginnings|beg[ai]ns? (differently|with)", re.IGNORECASE)
 PICTURE = re.compile("picture|image", re.IGNORECASE)
-NAMED = {"room": ROOM, "unequal": UNEQUAL, "picture": PICTURE}  # by an error that ends a run
+NAMED = {"room": ROOM, "unequal": UNEQUAL, "picture": PICTURE}  # required in errors that end a run
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 STARTS_WITHIN_S = 30.0
 
 Kind = Literal["right", "right_or_ended", "left_out", "lost", "room", "unequal", "picture"]
-"""What has to become of the rollouts of a case:
+"""The required outcome of the rollouts of a case:
 
-- ``right``: the right actions were carried out, and the rollout is trained on with its reward.
-- ``right_or_ended``: likewise; or the trainer ended the episode at the reply that is no action, and
-  it is worth no more than one that was lost.
-- ``left_out``: it has no reward, and is not trained on.
-- ``lost``: it is left out, or worth no more than one that was lost.
-- ``room``: each is right; or an error names the sessions that are missing.
-- ``unequal``: an error says that rollouts of a group began differently. One may be trained on,
-  which has nothing to be compared with then.
-- ``picture``: the model was given the picture; or it is left out, with an error.
+- ``right``: The right actions were carried out, and the rollout is trained on with its reward.
+- ``right_or_ended``: As for ``right``; or the trainer ended the episode at the reply without an
+  action, and the rollout is left out or has at most the reward of a lost episode.
+- ``left_out``: The rollout has no reward, and is not trained on.
+- ``lost``: The rollout is left out, or has at most the reward of a lost episode.
+- ``room``: As for ``right``; or an error mentions the missing sessions.
+- ``unequal``: An error says that rollouts of a group began differently. At most one rollout is
+  trained on, which has nothing to be compared with.
+- ``picture``: The model received the picture; or the rollout is left out, with an error.
 """
 
 
-# ------------------------------------------------------------------ what the model says
+# ------------------------------------------------------------------ the model's replies
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class ScriptedReply:
 
     Attributes:
         codes: The code of each call of the tool ``write``.
-        thought: The text before the calls, between ``<think>`` and ``</think>``.
-        form: How the calls are written: as ``calls``; ``fenced``, as the code in a Markdown fence
+        thought: The text before the calls, between ``<think>`` and ``</think>``; None for none.
+        form: How the calls are written: as ``calls``; ``fenced``, as code in a Markdown fence
             without a call; or ``malformed``, as a call with incomplete JSON.
-        is_cut: The reply was cut off at its limit: leave out the token that ends a turn, or return
-            ``length`` as the finish reason.
-        is_open: The thought is not closed, and contains the calls.
+        is_cut: True if the reply was cut off at its limit: leave out the token that ends a turn, or
+            return ``length`` as the finish reason.
+        is_open: True if the thought is not closed, and contains the calls.
     """
 
     codes: tuple[str, ...]
@@ -100,9 +100,10 @@ class ScriptedReply:
 
     @property
     def arguments(self) -> list[dict[str, Any] | str]:
-        """The arguments of each call, as a chat API returns them beside the text.
+        """The arguments of each call, as a chat API returns them separately from the text.
 
-        A malformed call's arguments are text that is not JSON. Empty if the reply is only text.
+        A malformed call's arguments are text that is not JSON. The list is empty if the reply is
+        only text.
         """
         if self.form == "fenced" or self.is_open:
             return []
@@ -114,10 +115,10 @@ class ScriptedReply:
         """Write the reply as text.
 
         Args:
-            with_calls: Write calls too, in the format of Qwen and Hermes; a chat API carries them
-                separately.
-            as_code: Write a single, well-formed call as its bare code, for a trainer whose model
-                acts by text.
+            with_calls: Include calls, in the format of Qwen and Hermes. Set it to False for a chat
+                API, which returns calls separately.
+            as_code: Write a single, well-formed call as bare code, for a trainer whose model acts
+                with text.
         """
         written = [_written_call(one, 3 * (self.form == "malformed")) for one in self.codes]
         if self.form == "fenced":
@@ -152,15 +153,15 @@ class TrainerCase:
 
     Attributes:
         name: The case's name.
-        number: The seed of the episodes, by which the environment selects the event.
-        replies: The model's replies by turn; the last one again if `repeats`.
+        number: The seed of the episodes, with which the environment selects the event.
+        replies: The model's replies by turn.
         expected: The required outcome of the rollouts; see `Kind`.
         cure: What to do if the outcome differs.
         reset: Further arguments of the reset.
-        shows: Text that the model must be shown in the episode.
-        is_alone: True if the case is played in a run of its own, which it may end.
+        shows: Text that the model must see in the episode.
+        is_alone: True if the case is played in its own run, which it may end.
         rollouts: Minimum number of rollouts of the row.
-        repeats: True if the last reply is repeated without end.
+        repeats: True if the model repeats the last reply without end.
     """
 
     name: str
@@ -181,10 +182,10 @@ class TrainerCase:
         return {"prompt": prompt, "seed": self.number, **self.reset}
 
     def reply(self, turn: int) -> ScriptedReply:
-        """Return the model's reply.
+        """Return the model's reply in a turn.
 
         Args:
-            turn: Number of replies that the model has given in this episode.
+            turn: Number of replies that the model gave in this episode before.
         """
         if turn < len(self.replies):
             return self.replies[turn]
@@ -342,7 +343,7 @@ def find_case(text: str) -> TrainerCase:
     found = re.search(r"box (\d+)", text)
     if found is not None and int(found[1]) in _BY_NUMBER:
         return _BY_NUMBER[int(found[1])]
-    found = re.search(r"Press the buttons \((\w+)\)", text)  # the environment could not be reset
+    found = re.search(r"Press the buttons \((\w+)\)", text)  # used if the reset failed
     if found is not None and found[1] in _BY_NAME:
         return _BY_NAME[found[1]]
     raise ValueError(
@@ -375,7 +376,7 @@ class Box(Observation):
 
 @dataclass
 class _PlantedEpisode:
-    """A record of what reached the environment."""
+    """A record of the calls that reached the environment in an episode."""
 
     seed: int | None
     task_id: str | None
@@ -441,7 +442,7 @@ class PlantedEnvironment(Environment[WriteAction, Box, State]):
 
 @contextlib.contextmanager
 def _serving(sessions: int) -> Iterator[tuple[str, list[_PlantedEpisode]]]:
-    """Serve the environment from a thread; yield the address, and the episodes played."""
+    """Serve the environment from a thread; yield the address and the list of episodes."""
     noted: list[_PlantedEpisode] = []
     environment = type("PlantedEnvironment", (PlantedEnvironment,), {"episodes": noted})
     app = create_app(environment, env_name="planted", max_concurrent_envs=sessions)
@@ -457,16 +458,16 @@ def _serving(sessions: int) -> Iterator[tuple[str, list[_PlantedEpisode]]]:
             thread.join(STARTS_WITHIN_S)
 
 
-# ------------------------------------------------------------------ what a trainer plays
+# ------------------------------------------------------------------ runs and results
 
 
 @dataclass(frozen=True)
 class TrainerRun:
-    """Cases that the trainer must play at once.
+    """Cases that the trainer must play together.
 
     Attributes:
         address: The environment's address.
-        cases: The cases; at least `rollouts` of each must be played.
+        cases: The cases; of each case at least `TrainerCase.rollouts` rollouts must be played.
         max_turns: Maximum number of replies in a rollout.
     """
 
@@ -481,7 +482,7 @@ class TrainerRun:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> TrainerRun:
-        """Read what `as_data` returned."""
+        """Create a run from the data that `as_data` returned."""
         cases = tuple(_BY_NAME[name] for name in data["cases"])
         return cls(data["address"], cases, data["max_turns"])
 
@@ -491,13 +492,13 @@ class TrainerRollout:
     """A rollout as the trainer processed it.
 
     Attributes:
-        reward: The environment's reward, as the trainer received it; None if there is none.
-        is_trained_on: True if the rollout counts in an update: its tokens are in the loss, or it
-            moves the baseline of its group. False if it raised or was left out of its group.
-        shown: All text that the model was shown; None if unknown.
+        reward: The environment's reward, as the trainer received it; None if there was none.
+        is_trained_on: True if the rollout counts in an update: its tokens are in the loss, or its
+            reward is in the baseline of its group. False if it raised or was left out of its group.
+        shown: All text that the model saw; None if unknown.
         learnt: The text of the tokens in the loss; None if unknown.
         pictures: Number of pictures that the model received.
-        error: The error that the rollout raised.
+        error: The error that the rollout raised; None if it raised no error.
     """
 
     reward: float | None = None
@@ -519,7 +520,7 @@ class TrainerResult:
     """The trainer's results of a run.
 
     Attributes:
-        rollouts: The rollouts of each case, by name.
+        rollouts: The rollouts of each case, by the case's name.
         error: The error that ended the trainer; None if the run completed.
     """
 
@@ -533,7 +534,7 @@ class TrainerResult:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> TrainerResult:
-        """Read what `as_data` returned."""
+        """Create a result from the data that `as_data` returned."""
         found = {
             name: [TrainerRollout(**one) for one in of] for name, of in data["rollouts"].items()
         }
@@ -541,10 +542,10 @@ class TrainerResult:
 
 
 Play = Callable[[TrainerRun], TrainerResult]
-"""Plays a run by the trainer. What it raises, the trainer ended with."""
+"""A function that plays a run with the trainer. An exception counts as the trainer's error."""
 
 
-# ------------------------------------------------------------------ what is found
+# ------------------------------------------------------------------ findings
 
 
 @dataclass(frozen=True)
@@ -553,8 +554,8 @@ class CaseFinding:
 
     Attributes:
         case: The case's name.
-        is_kept: True if everything is as required; None if the case does not apply.
-        detail: What is wrong and what to do about it, or why the case does not apply.
+        is_kept: True if the outcome is as required; None if the case does not apply.
+        detail: What is wrong and how to fix it, or why the case does not apply.
     """
 
     case: str
@@ -587,7 +588,7 @@ class IntegrationReport:
 
 
 class IntegrationFailed(AssertionError):
-    """An integration trains on a wrong signal, or stops without need; `report` has the findings."""
+    """An error for an integration that failed the check; `report` has the findings."""
 
     def __init__(self, report: IntegrationReport) -> None:
         self.report = report
@@ -608,17 +609,19 @@ def check_integration(
     can be played together, and once for each case that may end a run.
 
     Args:
-        play: Plays cases by the trainer itself; see `TrainerRun` and `TrainerResult`.
-        name: The integration's name.
-        not_applicable: Cases that cannot happen with this trainer, with the reason.
+        play: Function that plays cases with the trainer itself; see `TrainerRun` and
+            `TrainerResult`.
+        name: The integration's name, for the report.
+        not_applicable: Cases that cannot happen with this trainer, with the reasons.
         max_turns: Maximum number of replies in a rollout; at least 4.
 
     Returns:
         A report of all findings.
 
     Raises:
-        IntegrationFailed: A case has a wrong outcome; the report lists all.
-        ValueError: `not_applicable` names an unknown case, or gives no reason.
+        IntegrationFailed: A case has a wrong outcome; the report lists all findings.
+        ValueError: `not_applicable` names an unknown case or gives no reason, or `max_turns` is
+            less than 4.
     """
     left_out = dict(not_applicable or {})
     for case_name, why in left_out.items():
@@ -679,14 +682,14 @@ def _find_fault(
             return f"the trainer ended with {played.error[:500]}; expected that the run goes on"
     if len(rollouts) < case.rollouts:
         return f"{len(rollouts)} rollouts were returned; expected {case.rollouts} or more"
-    # A run may be refused before an episode began, as by a server without room.
+    # A run may be refused before an episode begins, for example by a full server.
     is_refused = case.is_alone and all(one.error is not None for one in rollouts)
     if not episodes and not is_refused:
         seen = f"{len(strays)} episodes began with other seeds" if strays else "no episode began"
         return f"no episode was begun with seed={case.number}, and {seen}: the row's seed is lost"
     if case.expected == "unequal":
         return _wrong_group(rollouts)
-    # An episode without actions is a retry, or a look at the first observation.
+    # An episode without actions is a retry, or was begun only for the first observation.
     acted = [one for one in episodes if one.codes] or episodes
     wrong = [_wrong_actions(case, one) for one in acted]
     wrong += [_wrong_rollout(case, one) for one in rollouts]

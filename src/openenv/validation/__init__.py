@@ -1,4 +1,4 @@
-"""Validation: is an environment fit to train in, and what should be fixed (RFC 008)?
+"""Validation: checks whether an environment is fit for training, and what to fix (RFC 008).
 
     from openenv.validation import run_validation
     report = run_validation(Path("envs/echo_env"))
@@ -7,12 +7,12 @@
 `openenv validate` does the same on the command line.
 
 A run goes level by level: collectors gather evidence (`static`, `runtime`, `semantic`, `learning`),
-graders judge it, and a severity policy turns the results into a verdict. Nothing in this package
-imports an environment's code: packages are read as files, and played over the wire.
+graders judge the evidence, and a severity policy turns the results into a verdict. This package
+never imports an environment's code: packages are read as files, and played over the wire.
 
-Below: `client`, `providers`, `images`, `manifest`. Above: the commands `openenv validate` and
-`openenv leaderboard`. Read `runner.py` first, then `context.py` (a run), `graders.py` (evidence and
-checks) and `runtime/collector.py`.
+The package builds on `client`, `providers`, `images` and `manifest`; the commands `openenv
+validate` and `openenv leaderboard` use it. Read `runner.py` first, then `context.py` (a run),
+`graders.py` (evidence and checks) and `runtime/collector.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Actions that a server's JSON schema describes: minimal ones, random ones and edge cases.
+"""Minimal actions, random actions and edge cases, made from a server's JSON schema.
 
-No schema raises an error here: parts that cannot be read describe nothing.
+Invalid schemas raise no errors here: parts that cannot be read are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONG_TEXT = 100_000
 LONG_LIST = 10_000
 HUGE_NUMBER = 2**53
 
-# A minimal text of each format that pydantic checks.
+# A short valid text for each format that pydantic checks.
 FORMATS = {
     "date": "2000-01-01",
     "date-time": "2000-01-01T00:00:00Z",
@@ -89,7 +89,7 @@ class _SchemaReader:
         return whole
 
     def members(self, schema: Any, depth: int = 0) -> list[Schema]:
-        """Return the schemas of a union, also of nested unions; for any other schema, itself."""
+        """Return the member schemas of a union, including nested unions; else the schema itself."""
         found = self.resolve(schema)
         inner = _as_list(found.get("anyOf")) or _as_list(found.get("oneOf"))
         if not inner or depth > MAX_DEPTH:
@@ -103,7 +103,7 @@ class _SchemaReader:
         return next((one for one in found if one.get("type") != "null"), found[0])
 
     def list_values(self, schema: Any) -> list[Any]:
-        """Return all possible values if few, else an empty list."""
+        """Return all possible values if they can be listed, else an empty list."""
         found = self.resolve(schema)
         if "const" in found:
             return [found["const"]]
@@ -192,7 +192,7 @@ class _SchemaReader:
         return self.minimal_value(found)
 
     def edges(self, schema: Any) -> Iterator[tuple[str, Any]]:
-        """Yield values at the edges of a schema and beyond, each with a description."""
+        """Yield values at and beyond the edges of a schema, each with a description."""
         yield "null", None
         yield "a list in a list", [[]]
         found = self.non_null_member(schema)
@@ -242,7 +242,7 @@ def _bound(schema: Schema, name: str) -> float | None:
 
 
 def _range(schema: Schema) -> tuple[float, float, float]:
-    """Return the lowest and highest number, and the step between numbers (0 for any).
+    """Return the lowest and the highest number, and the step between numbers (0 for none).
 
     Without bounds the range is 0 to 9, or as close to that as the schema allows.
     """
@@ -274,7 +274,7 @@ def _range(schema: Schema) -> tuple[float, float, float]:
 
 
 class ActionForm:
-    """A form of action: an object's schema, such as a member of a union."""
+    """A form of action: the schema of an object, such as a member of a union."""
 
     def __init__(self, reader: _SchemaReader, schema: Schema, depth: int = 0) -> None:
         self._reader, self._schema, self._depth = reader, schema, depth
@@ -287,9 +287,9 @@ class ActionForm:
 
     @cached_property
     def tag(self) -> Action:
-        """The constant fields, and the field that discriminates the union, with values.
+        """The values of the constant fields and of the field that discriminates the union.
 
-        They are part of every action, required or not.
+        Every action has these fields, even if they are not required.
         """
         told = self._schema.get("discriminator")
         fields = ((n, self._reader.list_values(s)) for n, s in self.properties.items())
@@ -297,7 +297,7 @@ class ActionForm:
 
     @cached_property
     def fields(self) -> dict[str, Schema]:
-        """The schemas of the fields outside the tag."""
+        """The schemas of the fields that are not part of the tag."""
         return {name: s for name, s in self.properties.items() if name not in self.tag}
 
     @property
@@ -308,12 +308,12 @@ class ActionForm:
 
     @property
     def chosen(self) -> list[str]:
-        """The fields that make an action: the required ones, else the first."""
+        """The names of the fields to fill: the required fields, or else the first field."""
         return self.required or list(self.fields)[:1]
 
     @property
     def texts(self) -> list[str]:
-        """The chosen fields that hold free text."""
+        """The names of the chosen fields that hold free text."""
         return [
             name
             for name in self.chosen
@@ -323,22 +323,22 @@ class ActionForm:
 
     @property
     def is_free(self) -> bool:
-        """True if some field has more values than can be listed: a text, a number, a list."""
+        """True if a chosen field has more values than can be listed, such as a text or a list."""
         return any(not self._reader.list_values(self.fields[name]) for name in self.chosen)
 
     def minimal_action(self) -> Action:
-        """Return the minimal action: every required field, with the simplest value."""
+        """Return the minimal action: every required field with its simplest value."""
         least = {n: self._reader.minimal_value(self.fields[n], self._depth) for n in self.required}
         return {**self.tag, **least}
 
     def minimal_actions(self) -> Iterator[Action]:
-        """Yield the minimal action, and those with each value of an only, optional field."""
+        """Yield the minimal action; without required fields, also each value of the first field."""
         yield self.minimal_action()
         if not self.required:
             yield from self.enumerate_actions()
 
     def enumerate_actions(self) -> list[Action]:
-        """Return every action if there are few, else an empty list."""
+        """Return all actions if there are at most 256, else an empty list."""
         names = self.chosen
         choices = [self._reader.list_values(self.fields[name]) for name in names]
         if not (names or self.tag) or not all(choices):
@@ -348,13 +348,13 @@ class ActionForm:
         return found if len(found) <= MAX_ENUMERATED else []
 
     def sample(self, generator: random.Random) -> Action:
-        """Draw an action: every required field, and no other."""
+        """Draw an action with random values of the chosen fields."""
         draw = self._reader.draw_value
         drawn = {n: draw(self.fields[n], generator, self._depth) for n in self.chosen}
         return {**self.tag, **drawn}
 
     def edges(self) -> Iterator[tuple[str, Action]]:
-        """Yield actions at the edges of the form and beyond, each with a description."""
+        """Yield actions at and beyond the edges of the form, each with a description."""
         minimal = self.minimal_action()
         yield "an unknown field", {**minimal, "is_admin": True, "reward": 1.0}
         for name in self.chosen:
@@ -366,7 +366,7 @@ class ActionSpace:
     """The actions that a JSON schema describes.
 
     Args:
-        schema: The schema at ``/schema``, under ``action``: an object's, or a union of objects.
+        schema: The schema under ``action`` at ``/schema``: an object, or a union of objects.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -376,7 +376,7 @@ class ActionSpace:
 
     @cached_property
     def forms(self) -> list[ActionForm]:
-        """The forms of actions, for a union several; empty if the schema describes none."""
+        """The forms of actions, several for a union; empty if the schema describes no actions."""
         return [
             ActionForm(self._reader, one)
             for one in self._reader.members(self._schema)
@@ -384,25 +384,25 @@ class ActionSpace:
         ]
 
     def minimal_actions(self) -> list[Action]:
-        """Return minimal actions, those of the forms with the fewest fields first.
+        """Return minimal actions, starting with the forms that have the fewest fields.
 
-        Rules that a schema cannot express (one field needs another) may forbid some of them.
+        The server may refuse some by rules that a schema cannot express (one field needs another).
         """
         by_size = sorted(self.forms, key=lambda one: (len(one.required), len(one.fields)))
         found = [action for form in by_size for action in form.minimal_actions()]
         return list({json.dumps(one, default=str): one for one in found}.values()) or [{}]
 
     def minimal_action(self) -> Action:
-        """Return the minimal action."""
+        """Return the minimal action of the form with the fewest fields."""
         return self.minimal_actions()[0]
 
     @property
     def is_free(self) -> bool:
-        """True if some field has more values than can be listed: a text, a number, a list."""
+        """True if some form has a field with more values than can be listed, such as a text."""
         return any(form.is_free for form in self.forms)
 
     def enumerate_actions(self) -> list[Action]:
-        """Return every action if there are few, else an empty list."""
+        """Return all actions if there are at most 256, else an empty list."""
         found = [form.enumerate_actions() for form in self.forms]
         every = [action for some in found for action in some]
         return every if all(found) and len(every) <= MAX_ENUMERATED else []
@@ -410,8 +410,8 @@ class ActionSpace:
     def legal_actions(self, observation: Mapping[str, Any]) -> list[Action]:
         """Return the actions that an observation lists as legal, or an empty list.
 
-        An observation lists them under a name that begins with ``legal_``, ``valid_`` or
-        ``available_``, as values of the action's only field or as whole actions.
+        An observation lists legal actions in a field whose name begins with ``legal_``, ``valid_``
+        or ``available_``, as values of the action's only field or as whole actions.
         """
         lists: Iterator[list[Any]] = (
             value
@@ -427,5 +427,5 @@ class ActionSpace:
         return [{**form.tag, form.chosen[0]: one} for one in named]
 
     def sample(self, generator: random.Random) -> Action:
-        """Draw an action of any form."""
+        """Draw an action of a random form."""
         return generator.choice(self.forms).sample(generator) if self.forms else {}

@@ -1,8 +1,8 @@
 """The catalog of checks by property of RFC 008, and the scores of an environment.
 
-A score is the percentage of what has been shown: the weight of the checks that passed, of the
-weight of all that were asked. A skipped check earns nothing. A check whose failure fails a package
-weighs 3, any other 1.
+A score is the weight of the passed checks as a percentage of the weight of all checks in the run. A
+skipped check counts as not passed. A check whose failure fails a package has the weight 3, others
+have 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Property(str, Enum):
 class CheckInfo(NamedTuple):
     """The description of a check."""
 
-    # The property that the check supports; None for a third party's check.
+    # The property that the check belongs to; None for a third-party check.
     property: Property | None
     question: str  # the question that the check answers
 
@@ -108,7 +108,7 @@ CHECKS: dict[str, CheckInfo] = {
 
 
 def describe_check(check_id: str) -> CheckInfo:
-    """Return the description of a check, or a general description for a third party's check."""
+    """Return the description of a check, or a generic description for a third-party check."""
     return CHECKS.get(check_id, CheckInfo(None, "A check of another package."))
 
 
@@ -122,7 +122,7 @@ class PropertyScore:
     """The score of a property."""
 
     property: Property
-    value: float | None  # from 0 to 100; None if no check was asked
+    value: float | None  # from 0 to 100; None if the run has no checks of the property
     counts: dict[CheckStatus, int]  # the number of checks by status
 
 
@@ -130,7 +130,7 @@ class PropertyScore:
 class Scores:
     """The scores of an environment."""
 
-    total: float  # the mean of the properties that were asked, from 0 to 100
+    total: float  # the mean of the properties with a score, from 0 to 100
     properties: tuple[PropertyScore, ...]  # the score of each property
 
     def as_data(self) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """A validation run: the state that the collectors of all levels share.
 
-`ValidationRun` owns every subject it starts: `close` stops them all, whatever happened before. The
-shared subject (`running`) is started once, on the first use; collectors do nothing invasive to it.
+`ValidationRun` owns every subject that it starts: `close` stops all subjects in any case. The
+shared subject (`running`) is started once, on first use; collectors do nothing invasive to it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class RunOptions:
     """Limits and seeds of a run."""
 
     startup_timeout_s: float = 60.0  # seconds that a subject may take to answer
-    timeout_s: float = 300.0  # seconds that the collectors of one level may take together
-    seed: int = 42  # the seed of everything drawn at random: probes, learners
-    learning_episodes: int = 1_500  # number of episodes that the learner of `--learn` plays
+    timeout_s: float = 300.0  # seconds that all collectors of one level may take together
+    seed: int = 42  # the seed of probes and learners
+    learning_episodes: int = 1_500  # episodes that each learner of `--learn` plays in training
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Startup:
 
     provider: str
     seconds: float = 0.0  # seconds to start, without the build; 0 if the subject did not start
-    # The phase that failed: ``build``, ``start`` or ``readiness``; None if none did.
+    # The phase that failed: ``build``, ``start`` or ``readiness``; None if no phase failed.
     phase: str | None = None
-    reason: str = ""  # how the phase failed, or what is missing
-    # The capability that this machine or provider lacks; None if the package is at fault, or
+    reason: str = ""  # why the phase failed, or what is missing
+    # The capability that this machine or provider lacks; None if the package is at fault or
     # nothing failed.
     missing: str | None = None
     logs: str = ""  # the subject's last lines of output, if a phase failed
@@ -98,10 +98,10 @@ class ValidationRun(AbstractContextManager["ValidationRun"]):
     def start(
         self, variables: Mapping[str, str] | None = None, network: NetworkPolicy | None = None
     ) -> RunningSubject:
-        """Start another subject, for something invasive or for a comparison.
+        """Start another subject, for an invasive test or for a comparison.
 
-        The subject ends with the run; the caller may stop it earlier. Its network is by default the
-        declared one.
+        The subject is stopped at the end of the run unless the caller stops it earlier. Its network
+        policy is by default the declared one.
 
         Raises:
             SubjectError: The subject does not start.
@@ -143,14 +143,14 @@ class ValidationRun(AbstractContextManager["ValidationRun"]):
     def close(self) -> None:
         """Stop all subjects. Idempotent.
 
-        The output of the shared subject is kept, without secrets, as ``server.log``.
+        The output of the shared subject is written to ``server.log``, without secrets.
         """
         shared, self._running = self._running, None
         if shared is not None:
             with suppress(OpenEnvError, OSError):  # a server that ended may have no log
                 text = redact(shared.logs(MAX_LOG_BYTES))
                 (self.outputs_dir / LOG_FILE).write_text(text, encoding="utf-8")
-        with ExitStack() as stopping:  # a failing stop must not prevent the others
+        with ExitStack() as stopping:  # a stop that fails must not prevent the other stops
             while self._started:
                 stopping.callback(self._started.pop().stop)
 

@@ -1,7 +1,7 @@
 """Wire evidence of a subject: frames as they were sent, and methods to read them.
 
-Graders read episodes only from here. Requests and answers are kept as strings, before a default of
-a client or model could hide a fault; they are parsed strictly, by the standard library.
+Graders read episodes only from here. Requests and answers are kept as strings, so that no default
+of a client or a model can hide a fault. The standard library parses them strictly.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from openenv.reward import REWARD_INFO, RewardSpec
 
 
 class InvalidJSON(ValueError):
-    """A text is not JSON by RFC 8259, which excludes NaN, infinities and duplicate keys."""
+    """Text that is not JSON by RFC 8259, which excludes NaN, infinities and duplicate keys."""
 
 
 def strict_json(text: str) -> Any:
     """Parse JSON by RFC 8259.
 
     Raises:
-        InvalidJSON: The text is not valid; the message says why.
+        InvalidJSON: The text is not valid; the message gives the reason.
     """
     try:
         return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_key_twice)
@@ -50,9 +50,9 @@ class Exchange:
     """A request and the answer."""
 
     request: str  # the frame that was sent
-    response: str | None  # the frame that came back, or None
+    response: str | None  # the frame that was received, or None
     seconds: float  # the time until the answer
-    failure: str | None = None  # why no frame came
+    failure: str | None = None  # why no frame was received
 
     @cached_property
     def message(self) -> Any:
@@ -85,7 +85,7 @@ class Exchange:
 
     @property
     def error(self) -> str | None:
-        """The code and text of an error frame, or why there is no frame; None without an error."""
+        """The code and message of an error frame, or why there is no frame; None if no error."""
         kind, data, trouble = self.answer
         if trouble is not None:
             return trouble
@@ -100,8 +100,8 @@ class Moment:
     """A reset or step that was answered with an observation, and the state afterwards."""
 
     exchange: Exchange
-    # The readings of the state after it, also those after refused actions, but not those after a
-    # step that failed halfway.
+    # The readings of the state afterwards, including readings after refused actions, but not those
+    # after a step that failed halfway.
     states: tuple[Exchange, ...] = ()
 
     @property
@@ -117,7 +117,7 @@ class Moment:
 
     @property
     def frame(self) -> dict[str, Any]:
-        """The response's ``observation``, ``reward``, ``done`` and maybe ``metadata``."""
+        """The response's ``observation``, ``reward``, ``done`` and optional ``metadata``."""
         return self.exchange.data
 
     @property
@@ -138,13 +138,13 @@ class Moment:
 
     @property
     def reward_info(self) -> dict[str, Any]:
-        """Information on the reward beside the number (see `openenv.reward`)."""
+        """The information that accompanies the reward (see `openenv.reward`)."""
         info = self.metadata.get(REWARD_INFO)
         return info if isinstance(info, dict) else {}
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata beside the observation."""
+        """The metadata that accompanies the observation."""
         told = self.frame.get("metadata")
         return told if isinstance(told, dict) else {}
 
@@ -154,7 +154,7 @@ class Transcript:
     """All exchanges of a session, in order."""
 
     exchanges: tuple[Exchange, ...] = ()  # requests with their answers
-    stopped: str | None = None  # why the session broke off; None if it did not
+    stopped: str | None = None  # why the session was lost; None if it was not
 
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
@@ -178,7 +178,7 @@ class Transcript:
 
     @property
     def first(self) -> Moment | None:
-        """The moment of the reset, or None."""
+        """The moment of the first reset, or None."""
         return next((moment for moment in self.moments if moment.is_reset), None)
 
     @property
@@ -204,15 +204,16 @@ class Transcript:
         return [message["data"] for message in asked if message["type"] == "step"]
 
     def name(self, moment: Moment) -> str:
-        """Return what a moment is called: ``reset``, or ``step`` and its number."""
+        """Return the name of a moment: ``reset``, or ``step`` and the number."""
         number = next(i for i, one in enumerate(self.moments) if one is moment)
         return "reset" if moment.is_reset else f"step {number}"
 
     @cached_property
     def trace(self) -> tuple[Any, ...]:
-        """The content that a replay must repeat: every answer, except names and ids.
+        """The content that a replay must repeat: every answer, without ids.
 
-        The episode's id is left out; `runtime.state_contract` checks it.
+        The episode's id is left out, since `runtime.state_contract` checks it. Errors are compared
+        by code only.
         """
         return tuple(_comparable(exchange) for exchange in self.exchanges)
 
@@ -227,7 +228,7 @@ class Transcript:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all frames."""
+        """The size of all frames, in characters."""
         return sum(len(e.request) + len(e.response or "") for e in self.exchanges)
 
 
@@ -275,9 +276,9 @@ _MISSING = _Missing()
 
 
 def episode_reward(transcript: Transcript, spec: RewardSpec | None = None) -> float | None:
-    """Return the total reward of an episode; None if no reward is known, or one that counts is not.
+    """Return the total reward of an episode, or None if a reward that counts is unknown.
 
-    The specification is by default the one that the reset returned, else a reward for each step.
+    By default the specification is the one that the reset returned, or else a reward per step.
     """
     meaning = spec or transcript.spec or RewardSpec()
     rewards = [number_of(moment.reward) for moment in transcript.steps]
@@ -287,7 +288,7 @@ def episode_reward(transcript: Transcript, spec: RewardSpec | None = None) -> fl
 
 
 def number_of(value: Any) -> float | None:
-    """Return a finite number of JSON as a float; None for anything else, booleans too."""
+    """Return a finite JSON number as a float; None for other values, including booleans."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
@@ -298,9 +299,9 @@ class FetchedPage:
     """The answer of an HTTP route."""
 
     path: str
-    status: int | None = None  # the status; None if nothing answered
+    status: int | None = None  # the status; None if there was no answer
     body: str = field(default="", repr=False)
-    failure: str | None = None  # why nothing answered
+    failure: str | None = None  # why there was no answer
 
     @cached_property
     def json(self) -> Any:
@@ -312,7 +313,7 @@ class FetchedPage:
 
     @property
     def object(self) -> dict[str, Any]:
-        """The body if it is an object and the status is 200; else empty."""
+        """The parsed body if it is an object and the status is 200; else an empty dict."""
         return self.json if self.status == 200 and isinstance(self.json, dict) else {}
 
 

@@ -1,8 +1,8 @@
 """Graders, their evidence, and the registry of graders.
 
-A grader reads the manifest and the evidence, never the package's manifest file. It only judges; the
-severity policy decides what a failure means. Anyone can add a grader by an entry point of the group
-``openenv.validation.graders`` that names a class or an object:
+A grader reads the manifest and the evidence, never the package's manifest file. A grader only
+judges; the severity policy decides what a failure means. Any package can add a grader with an entry
+point in the group ``openenv.validation.graders`` that names a class or an object:
 
     [project.entry-points."openenv.validation.graders"]
     title_case = "my_graders:TitleCase"
@@ -38,16 +38,16 @@ T = TypeVar("T")
 
 
 class GraderError(OpenEnvError, ValueError):
-    """An object is not a grader, or a check has two graders."""
+    """An object that is not a grader, a second grader of a check, or circular dependencies."""
 
 
 class Evidence:
     """The evidence of a run, keyed by class.
 
-    Collectors put an instance of each kind; graders get it by class.
+    Collectors put one instance of each class; graders get the instance by class.
 
     Attributes:
-        missing: The reasons why kinds of evidence are missing.
+        missing: For each missing class, the reason.
     """
 
     def __init__(self, *items: object) -> None:
@@ -67,7 +67,7 @@ class Evidence:
         """Return the item of a class.
 
         Raises:
-            LookupError: There is none; the grader should depend on the check that collects it.
+            LookupError: There is no item; the grader should depend on the check that collects it.
         """
         found = self.get(kind)
         if found is None:
@@ -75,13 +75,13 @@ class Evidence:
         return found
 
     def note_missing(self, reason: object, *kinds: type) -> None:
-        """Record why kinds of evidence are missing, unless a reason is known."""
+        """Record why kinds of evidence are missing, unless a reason was recorded before."""
         for kind in kinds:
             self.missing.setdefault(kind, str(reason))
 
     @contextmanager
     def note_failure(self, kind: type) -> Iterator[None]:
-        """Record why a kind of evidence is missing instead of raising an error of ours."""
+        """Catch an `OpenEnvError` and record it as the reason why evidence is missing."""
         try:
             yield
         except OpenEnvError as error:
@@ -90,7 +90,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class WireExchange:
-    """A request on the wire and the answer, as texts.
+    """A request on the wire and the answer, as text.
 
     Attributes:
         operation: ``reset``, ``step`` or ``state``.
@@ -110,7 +110,7 @@ class RuntimeEvidence:
     Attributes:
         exchanges: The exchanges, in order.
         observation_schema_json: The server's schema of observations.
-        failure_phase: The phase that failed; None if none did.
+        failure_phase: The phase that failed; None if no phase failed.
         failure_reason: Why the phase failed.
         reset_observation_schema_json: The server's schema of a reset's observation, if it differs.
     """
@@ -129,9 +129,9 @@ class Subject:
     Attributes:
         root: The package's directory; graders only read it.
         manifest: The package's declarations.
-        image_ref: The image's digest; None if none was built.
+        image_ref: The image's digest; None if no image was built.
         running: The running package; None at the static level.
-        outputs_dir: A directory for a grader's files, kept beside the report.
+        outputs_dir: A directory for a grader's files, kept next to the report.
         runtime_evidence: The measured episode, in the public package's form.
         network_evidence_json: The reachable hosts; None if not measured.
         evidence: The collected evidence.
@@ -171,7 +171,7 @@ class Grader(Protocol):
         ...
 
     def run(self, subject: Subject) -> CheckResult:
-        """Judge a package without changing it; an exception becomes an error of this check."""
+        """Judge a package without changing it. An exception makes the check's status ``error``."""
         ...
 
 
@@ -179,14 +179,14 @@ class Grader(Protocol):
 class FunctionGrader:
     """A grader made from a function."""
 
-    # See `Grader`; so are `level`, `requires_capabilities`, `requires_provider` and `depends_on`.
+    # `Grader` describes the fields without a comment.
     check_id: str
     level: Level
     judge: Callable[[Subject], Judgment]
     depends_on: tuple[str, ...] = ()
     requires_capabilities: frozenset[str] = frozenset()
     requires_provider: frozenset[ProviderCapability] = frozenset()
-    # Returns whether the check applies to a manifest.
+    # Function that returns whether the check applies to a manifest.
     applies: Callable[[AnyManifest], bool] = lambda manifest: True
     # If true, the check is skipped without a manifest; otherwise `judge` may receive None.
     reads_manifest: bool = True
@@ -208,9 +208,10 @@ def make_grader(
     requires_provider: frozenset[ProviderCapability] = frozenset(),
     applies: Callable[[AnyManifest], bool] = lambda manifest: True,
 ) -> FunctionGrader:
-    """Make a grader of a judge, whose parameters are the manifest and kinds of evidence.
+    """Make a grader from a judge, a function of the manifest and of kinds of evidence.
 
-    The annotations name the kinds. If one is missing, the check is skipped with the reason.
+    The annotations of the parameters name the kinds. If a kind is missing, the check is skipped
+    with the reason.
     """
     kinds: list[type] = list(get_type_hints(judge).values())[1:-1]
 
@@ -249,7 +250,7 @@ class GraderRegistry:
         """Add a grader.
 
         Raises:
-            GraderError: The object is not a grader, or its check has one.
+            GraderError: The object is not a grader, or its check already has a grader.
         """
         parts = (*Grader.__annotations__, "applies_to", "run")
         lacking = [name for name in parts if not hasattr(grader, name)]
@@ -263,8 +264,8 @@ class GraderRegistry:
         """Add the graders of installed packages and return the number added.
 
         Raises:
-            GraderError: An entry point cannot be imported, is not a grader, or its check has one;
-                the text names the package.
+            GraderError: An entry point cannot be imported or is not a grader, or its check already
+                has a grader. The message names the package.
         """
         found = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda one: (one.name, one.value))
         for entry in found:
@@ -305,7 +306,7 @@ class GraderRegistry:
 
 
 def sort_graders(graders: Iterable[Grader]) -> list[Grader]:
-    """Sort graders by level, and each after the checks that must come first.
+    """Sort graders by level, and within a level after the checks that they depend on.
 
     Raises:
         GraderError: The dependencies are circular.

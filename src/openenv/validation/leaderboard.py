@@ -1,12 +1,12 @@
 """Validation and ranking of many environments.
 
-Each environment is validated in a process of its own, so that one that hangs or crashes stops no
-other. A report is kept and reused as long as the sources, the level, the policy and this package
-are the same.
+Each environment is validated in its own process, so that an environment that hangs or crashes does
+not stop the others. With ``resume`` a report is reused if the sources, the level, the policy and
+other inputs are unchanged (see `_cache_key`).
 
 A thread of the pool waits for each process; `_turn` guards the set of running processes, so that
-leaving the run (Ctrl-C included) ends all of them and starts no more. A process is a group leader
-that also holds a watcher: if this process is killed, the watcher ends the group (see `_LAUNCH`).
+leaving the run, by Ctrl-C for example, ends all processes and starts no more. Each process leads a
+group that has a watcher: if this process is killed, the watcher ends the group (see `_LAUNCH`).
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ TOLD_S = 1.0
 LAST_LINES, LAST_BYTES = 5, 8192
 REPORTS = "reports"
 
-# Standard input is the lifeline of a validation: if this process is killed, a watcher in the group
-# ends the validation, by SIGINT first. Until then the watcher keeps the group's id from being
-# reused before the group is ended.
+# Standard input is a validation's lifeline: if this process is killed, a watcher in the group ends
+# the validation, with SIGINT first. While the watcher runs, the group's id cannot be reused.
 _LAUNCH = """
 validation=$$
 exec 3<&0 </dev/null
@@ -80,7 +79,7 @@ class LeaderboardSettings:
     # The provider that starts the environments: ``auto``, ``docker`` or ``process``.
     provider: str = "auto"
     resume: bool = False  # reuse existing reports
-    # Environments to validate at a time. More than one disturbs measurements of speed.
+    # Number of environments to validate at a time. More than one disturbs measurements of speed.
     jobs: int = 1
     timeout_s: float = TIMEOUT_S  # seconds that one environment may take
     base: str | None = None  # the base image; this and the two below as in `openenv build`
@@ -107,13 +106,13 @@ class LeaderboardSettings:
 
 @dataclass(frozen=True)
 class LeaderboardEntry:
-    """An environment of a leaderboard."""
+    """An environment on a leaderboard."""
 
     target: str
     name: str
     total: float | None  # the score, from 0 to 100; None if the target could not be validated
     verdict: str  # the report's verdict, or ``error``
-    # Scores by property; None if no check was asked.
+    # Scores by property; None if the property has no checks in the run.
     properties: dict[str, float | None] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # the number of checks by status
     why: str = ""  # why the target could not be validated, or the first failed check
@@ -200,7 +199,7 @@ def rank_environments(
 ) -> Leaderboard:
     """Validate packages and servers, rank them by score, and write the tables to a directory.
 
-    After each environment `finished` is called with the entry, the number done and the total.
+    `finished` is called after each environment with the entry, the number done and the total.
 
     Raises:
         OSError: A file cannot be written.
@@ -226,7 +225,7 @@ def _order(entry: LeaderboardEntry) -> tuple[float, str]:
 
 
 class _LeaderboardRun:
-    """A pool that validates targets. Leaving the context early ends all running validations."""
+    """A pool that validates targets. Leaving the context ends all running validations."""
 
     def __init__(self, reports: Path, how: LeaderboardSettings) -> None:
         self._reports = reports
@@ -278,7 +277,7 @@ class _LeaderboardRun:
         return self._of_report(target, found)
 
     def _validate(self, target: str, report: Path) -> str:
-        """Validate a package in a separate process; return the failure and the last output."""
+        """Validate a package in a separate process; return how it failed and its last output."""
         with self._turn:
             if self._is_over:
                 return "it was not begun"
@@ -330,7 +329,7 @@ class _LeaderboardRun:
 
 
 class _StderrTail(threading.Thread):
-    """A thread that reads what a process writes to `descriptor` and keeps the end."""
+    """A thread that reads the output of a process from `descriptor` and keeps the last part."""
 
     def __init__(self) -> None:
         super().__init__(name="openenv-leaderboard-words", daemon=True)
@@ -338,7 +337,7 @@ class _StderrTail(threading.Thread):
         self._last = b""
 
     def start_reading(self) -> None:
-        """Start reading, once the process has inherited the descriptor."""
+        """Start reading; call this after the process has inherited the descriptor."""
         os.close(self.descriptor)
         self.start()
 
@@ -348,7 +347,7 @@ class _StderrTail(threading.Thread):
                 self._last = (self._last + chunk)[-LAST_BYTES:]
 
     def read_tail(self) -> str:
-        """Return the last lines, without secrets; do not wait for processes left behind."""
+        """Return the last lines without secrets; wait at most 1 s for the output to end."""
         self.join(TOLD_S)
         lines = self._last.decode(errors="replace").strip().splitlines()
         return redact("\n".join(lines[-LAST_LINES:]))
@@ -368,7 +367,7 @@ def _command(target: str, report: Path, how: LeaderboardSettings) -> list[str]:
 
 
 def _cache_key(target: str, how: LeaderboardSettings, policy: SeverityPolicy) -> dict[str, Any]:
-    """Return the inputs of a report: equal inputs give an equal report."""
+    """Return the inputs that determine a report."""
     graders = (f"{one.name} = {one.value}" for one in entry_points(group=ENTRY_POINT_GROUP))
     return {
         "source_digest": source_digest(Path(target)),
@@ -396,16 +395,16 @@ def _is_current(report: Path, made_of: dict[str, Any]) -> bool:
 
 
 def _slug(target: str) -> str:
-    """Return a file name for a target that is unique and readable."""
+    """Return a unique and readable file name for a target."""
     path = Path(target).resolve()
     name = re.sub(r"[^\w.-]+", "-", "-".join(path.parts[-2:])).strip("-")
     return f"{name}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
 
 
 def _end(running: subprocess.Popen[bytes], *, asks: bool = True) -> None:
-    """End a validation, by SIGINT first if still running, and its process group."""
+    """End a validation that still runs, with SIGINT first, and kill its process group."""
     if running.poll() is None:
-        if asks:  # only once: a second SIGINT would interrupt its cleanup
+        if asks:  # only once, because a second SIGINT would interrupt the cleanup
             running.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             running.wait(END_S)

@@ -1,21 +1,23 @@
 """A small learner that shows whether practice improves rewards in an environment.
 
-It is REINFORCE (Williams 1992) with the advantages of GRPO (Shao et al. 2024, arXiv:2402.03300):
-several samples of the same task and seed are a group, and a sample counts by how much better than
-its group it is. The policy is a softmax over the possible actions, linear in hashed features of the
-observation (numbers, flags, words, and the observation as a whole, which acts as a table if
-situations recur). It knows only what is on the wire.
+The learner is REINFORCE (Williams 1992) with the advantages of GRPO (Shao et al. 2024,
+arXiv:2402.03300): several samples of the same task and seed are a group, and a sample is weighted
+by how much better it is than its group. The policy is a softmax over the possible actions, linear
+in hashed features of the observation (numbers, flags, words, and the whole observation, which acts
+as a table if situations recur). The learner knows only what is on the wire.
 
-If the rewards of several seeds are higher after learning than before, with a confidence interval
-above 0, there is something to learn. The converse does not hold: this learner is small. A reward
-that ignores the actions gives groups with signal, but no improvement; so both are measured.
+If the rewards over several seeds are higher after learning than before, with a confidence interval
+above 0, there is something to learn. The converse does not hold, because the learner is small. A
+reward that ignores the actions may give groups with signal, but no improvement, so both are
+measured.
 
 An oracle's Python file (`openenv.validation.oracle`) may set what the learner plays:
 
     LEARNING = {"reset": {"max_moves": 30}, "tasks": ["t1", "t2"], "iterations": 20}
 
-and, by a function ``candidates(view)``, the actions it chooses from. By default these are the legal
-actions that an observation lists, else all actions of the schema, else some drawn from it.
+A function ``candidates(view)`` in that file may return the actions that the learner chooses from.
+By default these are the legal actions that an observation lists, or else all actions of the schema,
+or else some actions drawn from the schema.
 
 Sessions are played concurrently on the event loop; the update runs in a thread.
 """
@@ -50,7 +52,7 @@ else:
     np = lazy_module("numpy")
 
 Candidates = Callable[[ProbeView], Sequence[Action]]
-"""From a view to the actions that may be taken."""
+"""A function from a view to the actions that may be taken."""
 
 FEATURES = 2**16
 LONGEST_LIST = 64
@@ -64,20 +66,20 @@ class LearningSettings:
     """Settings of the learner."""
 
     reset: Mapping[str, Any] = field(default_factory=dict)  # further arguments of every reset
-    # Values of the reset's `task`, in turn; None for resets without a task.
+    # Values of the argument `task`, used in turn; None for resets without a task.
     tasks: tuple[Any, ...] | None = None
-    # Number of learners, each with another seed, over which confidence intervals are taken.
+    # Number of learners with different seeds, over which confidence intervals are computed.
     seeds: int = 5
     iterations: int = 24  # updates per learner
     groups: int = 8  # groups (tasks and seeds) per update
     samples: int = 8  # episodes per group
-    evaluation: int = 128  # episodes that measure a learner, before and after
+    evaluation: int = 128  # episodes that measure a learner before training, and again after
     max_steps: int = 40  # maximum number of actions per episode
     rate: float = 0.5  # the step size
-    # The initial entropy bonus in standard deviations of the reward; it decays to 0.
+    # The initial entropy bonus in standard deviations of the reward, which decays to 0.
     entropy: float = 0.05
-    discount: float = 1.0  # the discount of rewards per step
-    seconds: float = 60.0  # stop after this many seconds, with the results so far
+    discount: float = 1.0  # the discount factor of rewards per step
+    seconds: float = 60.0  # stop after this many seconds and report the results so far
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **others: Any) -> LearningSettings:
@@ -98,9 +100,9 @@ class LearningSettings:
 
 @dataclass(frozen=True)
 class Curve:
-    """The learning curve: statistics over the learners at each point."""
+    """The learning curve: the mean reward over the learners at each point."""
 
-    episodes: tuple[int, ...]  # episodes that each learner had played
+    episodes: tuple[int, ...]  # episodes that each learner had played in training
     mean: tuple[float, ...]
     low: tuple[float, ...]  # the lower bound of the 95 % confidence interval
     high: tuple[float, ...]
@@ -111,22 +113,22 @@ class LearningReport:
     """The result of the learners."""
 
     curve: Curve  # rewards while learning
-    before: tuple[float, ...]  # the untrained policy's mean reward, by learner: it draws uniformly
-    # The trained policy's mean reward in the same episodes, none of which it was trained on.
+    before: tuple[float, ...]  # mean reward of a uniformly random policy, by learner
+    # The trained policy's mean reward in the same episodes, which were not used for training.
     after: tuple[float, ...]
     improvement: float
     # The improvement's 95 % confidence interval over the learners, by Student's t.
     interval: tuple[float, float]
-    p_value: float  # the probability of the improvement by chance: a paired, one-sided t test
+    p_value: float  # from a paired, one-sided t test that the improvement is above 0
     groups: int
     groups_with_signal: int  # number of groups whose rewards differ
     first_groups: int  # number of groups before the first update
-    first_groups_with_signal: int  # number of these whose rewards differ
-    unscored: int  # episodes without a known reward; nothing was learned from them
+    first_groups_with_signal: int  # number of first groups whose rewards differ
+    unscored: int  # episodes without a known reward, from which nothing was learned
     episodes: int
     steps: int
     seconds: float
-    stopped: str | None = None  # why learning ended early; None if it did not
+    stopped: str | None = None  # when learning ended early; None if it did not
 
     @property
     def is_learnable(self) -> bool:
@@ -153,7 +155,7 @@ def schema_candidates(space: ActionSpace, seed: int = 0) -> Candidates:
 
 
 def features(observation: Mapping[str, Any]) -> dict[int, float]:
-    """Return the hashed features of an observation, with values."""
+    """Return the features of an observation: values by hash."""
     shown = {name: value for name, value in observation.items() if name != "metadata"}
     found: dict[int, float] = {_hash(b"whole", to_json(shown)): 1.0, 1: 1.0}
     for name, value in shown.items():
@@ -226,7 +228,7 @@ class _HashedSoftmax:
         """Ascend the gradient of the log probabilities, weighted by advantage.
 
         Each weight has its own step size, which shrinks as the weight moves (AdaGrad, Duchi et al.
-        2011): rare features count, and frequent ones do not run away.
+        2011), so that rare features count and frequent features do not diverge.
         """
         gradient = np.zeros(FEATURES)
         for situation, chosen, advantage in moves:
@@ -244,7 +246,7 @@ class _HashedSoftmax:
 
 @dataclass(frozen=True)
 class _ActionFeatures:
-    """Features of the possible actions: (actions, features), and a value for each feature."""
+    """The indices of weights by action and feature, and the value of each feature."""
 
     indices: np.ndarray
     values: np.ndarray
@@ -253,7 +255,7 @@ class _ActionFeatures:
 # ------------------------------------------------------------------ playing
 
 _Choose: TypeAlias = "Callable[[_ActionFeatures, np.random.Generator], int]"
-_Move = tuple[_ActionFeatures, int, float]  # the possible actions, the chosen one, its advantage
+_Move = tuple[_ActionFeatures, int, float]  # the possible actions, the chosen index, the advantage
 
 
 @dataclass
@@ -274,11 +276,11 @@ async def learn(
     """Train small learners in a server's environment, each from scratch.
 
     Equal seeds give equal results in an environment that honors its seeds. After each update `tell`
-    is called with the number done and the total.
+    is called with the number of updates done and the total.
 
     Raises:
         OpenEnvError: The server cannot be reached, or an episode failed.
-        MissingPackage: numpy and scipy are not installed.
+        MissingPackage: numpy or scipy is not installed.
     """
     with needs("a learner", "pip install 'openenv[eval]'"):
         for package in ("numpy", "scipy.stats"):  # in a thread, as importing takes a second
@@ -296,7 +298,7 @@ async def learn(
 
 @contextlib.asynccontextmanager
 async def _sessions(url: str, wanted: int) -> AsyncIterator[list[GenericEnvClient]]:
-    """Open up to `wanted` sessions, as many as the server holds."""
+    """Open up to `wanted` sessions, fewer if the server is full."""
     async with contextlib.AsyncExitStack() as stack:
         clients: list[GenericEnvClient] = []
         for _ in range(wanted):
@@ -382,7 +384,7 @@ class _Learner:
     async def _play(
         self, resets: Sequence[dict[str, Any]], choose: _Choose
     ) -> list[_LearnerEpisode]:
-        """Play episodes, as many at once as there are sessions. Each draws at random on its own."""
+        """Play one episode per session at a time; each episode has its own random generator."""
         seeds = [self._seeds.randrange(2**63) for _ in resets]
         waiting = list(enumerate(zip(resets, seeds, strict=True)))[::-1]
         played: dict[int, _LearnerEpisode] = {}
@@ -427,7 +429,7 @@ class _Learner:
         return _LearnerEpisode(moves, [reward or 0.0 for reward in rewards], value)
 
     def _assign_credit(self, group: Sequence[_LearnerEpisode]) -> list[_Move]:
-        """Return the moves of a group with advantages: how far a return is above the mean."""
+        """Return the moves of a group with advantages: returns standardized over the group."""
         returns = [self._returns(one) for one in group]
         credited: list[_Move] = []
         for step in range(max(map(len, returns))):
@@ -441,7 +443,7 @@ class _Learner:
         return credited
 
     def _returns(self, played: _LearnerEpisode) -> list[float]:
-        """Return what followed each move: the later rewards if rewards add up, else the total."""
+        """Compute the return of each move: discounted later rewards if per step, else the total."""
         if self._spec is not None and self._spec.kind != "per_step":
             return [played.worth or 0.0] * len(played.moves)
         following, returns = 0.0, []
@@ -486,7 +488,7 @@ def _report(
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean and the confidence interval by Student's t."""
+    """Return the mean and the 95 % confidence interval by Student's t."""
     from scipy import stats
 
     count, mean = len(values), sum(values) / len(values)

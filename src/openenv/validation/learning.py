@@ -1,6 +1,6 @@
-"""The learning level, for ``--learn``: does a small learner improve in the environment?
+"""The learning level, for ``--learn``: checks that a small learner improves in the environment.
 
-`openenv.validation.learner` practices in the subject, and its results are judged here.
+`openenv.validation.learner` trains in the subject; this module judges the results.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = ["collect_learning", "learning_checks"]
 SIGNAL = "learning.group_signal"
 
 MIN_SHARE_WITH_SIGNAL = 0.05
-"""Of groups of 8 samples, before anything is learned, so many must have rewards that differ: of one
-that has not, GRPO learns nothing.
+"""Minimum share of groups of 8 samples whose rewards differ, before or during training. GRPO learns
+nothing from other groups.
 """
 
 
 def learning_checks() -> Sequence[Grader]:
-    """Return the graders of this level. Without signal in any group the curve is not judged."""
+    """Return the graders of this level. The curve is judged only if enough groups have signal."""
     return [
         make_grader(SIGNAL, judge_group_signal),
         make_grader("learning.curve", judge_curve, depends_on=(STARTUP, SIGNAL)),
@@ -49,10 +49,10 @@ def learning_checks() -> Sequence[Grader]:
 
 @dataclass(frozen=True)
 class ReferenceRewards:
-    """Rewards to compare a learner's with."""
+    """Rewards to compare with a learner's rewards."""
 
-    oracle: float | None = None  # the reward of the worst solution; None if there is none
-    floor: float | None = None  # the reward of doing nothing; None if unknown
+    oracle: float | None = None  # the lowest reward of a solution; None if unknown
+    floor: float | None = None  # the highest reward of doing nothing; None if unknown
 
 
 def collect_learning(run: ValidationRun) -> None:
@@ -74,7 +74,7 @@ def _read_oracle(run: ValidationRun, surface: ServerSurface) -> Oracle | None:
     try:
         return None if declared is None else read_oracle(declared, run.root, surface.plan)
     except OracleError:
-        return None  # `semantic.oracle_max` says so
+        return None  # `semantic.oracle_max` reports the error
 
 
 def _run_learner(
@@ -113,7 +113,7 @@ def _references(run: ValidationRun) -> ReferenceRewards:
 
 
 def judge_group_signal(manifest: AnyManifest, report: LearningReport) -> Judgment:
-    """Check that samples of the same task and seed differ in reward often enough to learn from."""
+    """Check that rewards differ between samples of a task and seed often enough to learn from."""
     if report.unscored == report.episodes:
         return skip("no episode was scored, so there is nothing to compare")
     first = report.first_groups_with_signal / max(1, report.first_groups)
@@ -136,7 +136,7 @@ def judge_group_signal(manifest: AnyManifest, report: LearningReport) -> Judgmen
 def judge_curve(
     manifest: AnyManifest, report: LearningReport, references: ReferenceRewards
 ) -> Judgment:
-    """Check that the learner beats a random policy, by a confidence interval above 0."""
+    """Check that the learner beats a random policy, with a confidence interval above 0."""
     low, high = report.interval
     measured = _measured(report, references)
     words = (
@@ -183,5 +183,5 @@ def _mean(values: tuple[float, ...]) -> float:
 
 
 def _number(value: float) -> float | None:
-    """Return a number that JSON can carry, else None."""
+    """Return the number if it is finite, which JSON requires, else None."""
     return value if math.isfinite(value) else None

@@ -20,7 +20,7 @@ from openenv.validation.wire import Budget, RawSession, play_alone, play_episode
 
 SESSIONS_UNDER_LOAD = 8
 STEPS_ALONE, STEPS_UNDER_LOAD = 60, 200
-LATENCY_SECONDS = 4.0  # for each of the two measurements
+LATENCY_SECONDS = 4.0  # duration of each of the two measurements
 
 WARM_UP_EPISODES, EPISODES_A_READING, READINGS = 20, 20, 6
 # Time limits for slow environments, which then play fewer episodes per reading.
@@ -36,14 +36,14 @@ class Latencies:
     """Step latencies of some sessions in milliseconds, measured by the client."""
 
     steps: int  # number of answered steps
-    failed: int  # number of steps that were not answered, or with an error
+    failed: int  # number of steps without an answer or with an error
     p50_ms: float
     p95_ms: float
     p99_ms: float
 
     @classmethod
     def of(cls, transcripts: Sequence[Transcript]) -> Latencies:
-        """Compute the latencies of all steps in transcripts; without steps the times are 0."""
+        """Compute the latencies of all steps in transcripts. Without steps the times are 0."""
         asked = [e for t in transcripts for e in t.exchanges if e.message["type"] == "step"]
         took = sorted(1e3 * e.seconds for e in asked if e.kind == "observation")
         times = [nearest_rank(took, share) if took else 0.0 for share in (0.5, 0.95, 0.99)]
@@ -51,7 +51,7 @@ class Latencies:
 
     @property
     def percentiles(self) -> dict[str, float]:
-        """The times as JSON data."""
+        """The percentiles as JSON data."""
         return {"p50_ms": self.p50_ms, "p95_ms": self.p95_ms, "p99_ms": self.p99_ms}
 
 
@@ -62,12 +62,12 @@ def nearest_rank(ascending: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """Latencies of a session alone, and of several at once."""
+    """Latencies of a single session, and of several concurrent sessions."""
 
     alone: Latencies
     loaded: Latencies
     sessions: int  # number of concurrent sessions; 1 if the server holds no more
-    lost: str | None = None  # why a session broke off; None if none did
+    lost: str | None = None  # why a session was lost; None if no session was
 
 
 async def measure_latency(
@@ -78,7 +78,7 @@ async def measure_latency(
     budget: Budget,
     sessions: int = SESSIONS_UNDER_LOAD,
 ) -> LoadReport:
-    """Play episodes in a single session, and then in several at once, as far as the server allows.
+    """Play episodes in a single session, and then in several, as many as the server allows.
 
     Raises:
         BudgetSpent: The time or space is used up.
@@ -94,7 +94,7 @@ async def measure_latency(
 
 @contextlib.asynccontextmanager
 async def _open_sessions(url: str, count: int, budget: Budget) -> AsyncIterator[list[RawSession]]:
-    """Open up to `count` sessions, as many as the server holds."""
+    """Open up to `count` sessions, fewer if the server is full."""
     async with contextlib.AsyncExitStack() as stack:
         opened: list[RawSession] = []
         for _ in range(count):
@@ -109,7 +109,7 @@ async def _open_sessions(url: str, count: int, budget: Budget) -> AsyncIterator[
 async def _play_until(
     sessions: Sequence[RawSession], reset: Mapping[str, Any], new_policy: NewPolicy, steps: int
 ) -> list[Transcript]:
-    """Play episodes in all sessions at once, until there are enough steps or the time is over."""
+    """Play episodes concurrently in all sessions, for enough steps or until the time is up."""
     until = time.monotonic() + LATENCY_SECONDS
     played: list[Transcript] = []
 
@@ -126,15 +126,15 @@ async def _play_until(
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """The memory of a server after more and more episodes."""
+    """The memory of a server after increasing numbers of episodes."""
 
     episodes: tuple[int, ...]  # number of episodes at each reading, after the warm-up
-    # Memory at each reading, of the server and those of its children that were present at every
-    # reading: what comes and goes, such as sandboxes, is not growth.
+    # Memory at each reading, of the server and of the children that were present at every reading.
+    # Processes that come and go, such as sandboxes, are not growth.
     resident_bytes: tuple[int, ...]
-    # Number of processes at each reading, including those that come and go.
+    # Number of processes at each reading, including processes that come and go.
     processes: tuple[int, ...] = ()
-    lost: str | None = None  # why a session broke off, which ended the test; None if none did
+    lost: str | None = None  # why a session was lost, which ended the test; None if none was
 
     @property
     def peak_bytes(self) -> int:
@@ -155,7 +155,7 @@ class MemoryReport:
 
     @property
     def leaves_processes(self) -> bool:
-        """True if the number of processes grew at every reading, by 1 for every four episodes."""
+        """True if the processes grew at every reading, by at least 1 per four episodes in all."""
         if not self.episodes or not self.processes:
             return False
         always = all(b > a for a, b in pairwise(self.processes))
@@ -179,7 +179,7 @@ async def measure_memory(
     budget = budget.without_size_limit()
 
     async def play(count: int, seconds: float) -> tuple[int, str | None]:
-        """Play up to `count` episodes in time; return the number, and why a session broke off."""
+        """Play up to `count` episodes in time; return the number, and why a session was lost."""
         until = time.monotonic() + seconds
         for played in range(count):
             if time.monotonic() >= until:
@@ -207,7 +207,7 @@ async def measure_memory(
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the memory of a process and all descendants; 0 if unknown (Linux only)."""
+    """Return the resident memory of a process and all descendants; 0 if unknown (Linux only)."""
     return sum(_resident_by_process(pid).values())
 
 
@@ -221,7 +221,7 @@ def cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process and all descendants; 0 if unknown (Linux only)."""
     ticks = os.sysconf("SC_CLK_TCK")
     stats = (_read_proc_fields(one, "stat", after=")") for one in _process_tree(pid))
-    # Fields 14 and 15 of proc(5): the pid and the name were cut off.
+    # Fields 14 and 15 of proc(5), counted without the pid and the name.
     return sum((int(fields[11]) + int(fields[12])) / ticks for fields in stats if fields)
 
 
@@ -236,7 +236,7 @@ def _process_tree(pid: int) -> Iterator[int]:
 
 
 def _read_proc_fields(pid: int, name: str, after: str = "") -> list[str]:
-    """Return the fields of a file of /proc, after the last `after`; none if unreadable."""
+    """Return the fields of a file in /proc after the last `after`; empty if it is unreadable."""
     try:
         text = Path(f"/proc/{pid}/{name}").read_text()
     except OSError:

@@ -1,8 +1,8 @@
 """Normalized manifests: an environment's declarations, whatever file holds them.
 
-These are the normalized manifests 1 and 2 of RFC 008; version 2 adds how the environment is run.
-The declarations are those of `openenv.manifest.model`. The JSON Schemas in ``schemas/`` are
-generated from these models.
+These are versions 1 and 2 of the normalized manifest of RFC 008; version 2 adds how to run the
+environment. The declarations are those of `openenv.manifest.model`. The JSON Schemas in
+``schemas/`` are generated from these models.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ __all__ = [
 
 
 class DeclarationError(OpenEnvError, ValueError):
-    """A package's declarations are wrong or incomplete.
+    """Declarations of a package that are wrong or incomplete.
 
     Attributes:
-        errors: One sentence for each field.
+        errors: One sentence for each faulty field.
         remediation: What to write instead, if known.
-        problems: The location of each of `errors`, in that order; empty if unknown.
+        problems: The locations of the `errors`, in the same order; empty if unknown.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ def get_execution(manifest: AnyManifest) -> ExecutionDeclaration:
 
 
 def describe_plan(manifest: AnyManifest) -> str:
-    """Return the advice for an episode that the probe plan could not begin."""
+    """Return advice for an episode that could not begin with the probe plan."""
     return (
         f"check the reset and the actions in {get_execution(manifest).probe_path}, which says how "
         "the measured episode is played"

@@ -1,4 +1,4 @@
-"""The oracle: the solution by which a package shows that its verifier rewards correct behavior.
+"""The oracle: the solution with which a package shows that its verifier rewards correct behavior.
 
 A manifest declares it (RFC 008, "The oracle and the semantic contract"):
 
@@ -8,9 +8,9 @@ A manifest declares it (RFC 008, "The oracle and the semantic contract"):
 
 There are two forms, and four kinds of file. All paths are relative to the package.
 
-``form: injected_state``, a JSON file. The reset's arguments, or a snapshot (as `EnvClient.snapshot`
-returns it), put the world into the state that a correct trajectory reaches. The actions let the
-verifier look at this state; by default one action that does nothing:
+``form: injected_state``, a JSON file. The reset's arguments, or a snapshot from
+`EnvClient.snapshot`, put the world into the state that a correct trajectory reaches. The actions
+let the verifier see this state; by default there is one action that does nothing:
 
     {"episodes": [{"reset": {"task": "t1", "board": "solved"}, "snapshot": "<base64, optional>",
                    "actions": [{"submit": true}]}]}
@@ -30,8 +30,8 @@ verifier look at this state; by default one action that does nothing:
       CANARIES = [...]                          # optional: episodes that must earn nothing
       LEARNING = {...}                          # optional: see `openenv.validation.learner`
 
-- any other file: a program that runs in the subject's sandbox after the reset and brings the world
-  to the solved state, like Harbor's ``solution/solve.sh``. The provider must be able to run
+- any other file: a shell script that runs in the subject's sandbox after the reset and brings the
+  world to the solved state, like Harbor's ``solution/solve.sh``. The provider must be able to run
   commands.
 
 Canaries are a JSON file in the format of a trajectory. Their episodes must earn no more than doing
@@ -71,7 +71,7 @@ FUNCTIONS = ("oracle", "do_nothing", "secrets", "candidates")
 
 
 class OracleError(OpenEnvError, ValueError):
-    """The file that a package declares as oracle or canaries is missing or not valid."""
+    """An oracle or a file of canaries that is missing, not valid, or fails."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,16 @@ class OracleEpisode:
     """An episode that an oracle plays, or a canary."""
 
     reset: Mapping[str, Any]
-    actions: tuple[Action, ...] | None = None  # the actions; None if a program decides
+    actions: tuple[Action, ...] | None = None  # the actions; None if a program chooses them
     snapshot: bytes | None = None  # a snapshot to restore after the reset
     name: str = ""  # the name in evidence
 
 
 def read_episodes(path: Path) -> tuple[OracleEpisode, ...]:
-    """Read episodes from a JSON file in the format described above.
+    """Read episodes from a JSON file; the module's docstring describes the format.
 
     Raises:
-        OracleError: The file is missing or not valid; the text says where and why.
+        OracleError: The file is missing or not valid; the message says where and why.
     """
     try:
         content = strict_json(path.read_text(encoding="utf-8"))
@@ -137,7 +137,7 @@ def _episode(content: Any, where: str) -> OracleEpisode:
 
 @dataclass
 class Oracle:
-    """A correct solution, ready to be shown. It is a context manager."""
+    """A correct solution, ready to be shown. An oracle is a context manager."""
 
     form: str  # ``injected_state`` or ``script``
     location: Path
@@ -145,13 +145,13 @@ class Oracle:
     episodes: tuple[OracleEpisode, ...]
     program: OracleProgram | None = None  # the Python file that plays episodes
     script: bytes | None = None  # the program to run in the subject's sandbox
-    # Episodes that must earn nothing, as the Python file lists them.
+    # Episodes that must earn nothing, listed by the Python file.
     canaries: tuple[OracleEpisode, ...] = ()
     # The Python file's settings for the learner.
     learning: Mapping[str, Any] = field(default_factory=dict)
 
     def policy(self, episode: OracleEpisode) -> Policy | None:
-        """Return the policy that plays an episode; None if only the sandbox can."""
+        """Return the policy that plays an episode; None if the script in the sandbox plays it."""
         if episode.actions is not None:
             return script_policy(episode.actions)
         return None if self.program is None else self.program.policy("oracle")
@@ -161,7 +161,7 @@ class Oracle:
         return self.program is not None and function in self.program.functions
 
     def secrets(self, view: ProbeView) -> list[str]:
-        """Return texts that no observation may show, if the Python file names any."""
+        """Return the texts that no observation may show, if the Python file names any."""
         found = self.program.call("secrets", view) if self.has_function("secrets") else []  # type: ignore[union-attr]
         return [text for text in found or [] if isinstance(text, str) and text]
 
@@ -178,10 +178,10 @@ class Oracle:
 
 
 def read_oracle(declared: OracleDeclaration, root: Path, plan: ProbePlan) -> Oracle:
-    """Read the oracle that a manifest declares; one without episodes gets that of the plan.
+    """Read the oracle that a manifest declares. Without episodes the plan's reset is played.
 
     Raises:
-        OracleError: The file is missing or not valid; the text says why.
+        OracleError: The file is missing or not valid; the message gives the reason.
     """
     path = root / declared.location
     if not path.resolve().is_relative_to(root.resolve()):
@@ -258,7 +258,8 @@ class OracleProgram:
         """Call a function of the file.
 
         Raises:
-            OracleError: The function raised, or took too long.
+            OracleError: The function raised an exception or took longer than 30 s, or the process
+                ended.
         """
         return self._ask({"call": function, "view": asdict(view)})["result"]
 

@@ -31,7 +31,7 @@ class Page:
     """The content of a report page."""
 
     report: AnyReport
-    policy: SeverityPolicy  # the policy of the verdict
+    policy: SeverityPolicy  # the policy that decided the verdict
     scores: Scores
     # The provider that started the package; None if the package was not started.
     provider: str | None = None
@@ -48,7 +48,7 @@ class Page:
         return [LEVELS[level] for level in self.report.levels_run]
 
     def ended(self, *statuses: CheckStatus) -> list[CheckResult]:
-        """Return the results with these statuses, those that fail the package first."""
+        """Return the results with these statuses, most severe first."""
         weights = {entry.check_id: entry.severity for entry in self.policy.entries}
         order = (Severity.FAIL, Severity.WARN, Severity.ADVISORY)
         found = [result for result in self.report.results if result.status in statuses]
@@ -65,7 +65,7 @@ class Page:
         return self.ended(CheckStatus.SKIP)
 
     def severity(self, check_id: str) -> str:
-        """Return the effect of a check's failure on the verdict."""
+        """Return the severity of a check's failure."""
         found = (e.severity.value for e in self.policy.entries if e.check_id == check_id)
         return next(found, Severity.WARN.value)
 
@@ -98,7 +98,7 @@ def format_score(value: float | None) -> str:
 
 
 def summarize_result(result: CheckResult) -> str:
-    """Summarize a result in a line: the evidence, or the first measured values."""
+    """Summarize a result in one line: the evidence, or else the first measured values."""
     if result.evidence:
         return "; ".join(result.evidence)
     simple = [
@@ -168,7 +168,7 @@ _BADGE = """\
 
 
 def draw_badge(verdict: Verdict, scores: Scores, name: str = "openenv validate") -> str:
-    """Draw an SVG badge with the verdict and the score, right of the name."""
+    """Draw an SVG badge with the name on the left, and the verdict and the score on the right."""
     value = f"{verdict.value} {format_score(scores.total)}"
     left, right = (round(len(text) * CHARACTER_WIDTH) + 2 * PADDING for text in (name, value))
     return _BADGE.format(

@@ -18,7 +18,7 @@ SIZE_INCHES = (6.4, 3.0)
 
 
 def learning_plots(results: Sequence[CheckResult]) -> list[Plot]:
-    """Plot a learner's rewards beside those of a policy that does not learn."""
+    """Plot a learner's rewards together with the rewards of a random policy."""
     curves = (result.measured.get("curve") for result in results if result.check_id == CURVE)
     with styled():
         return [

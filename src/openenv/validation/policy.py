@@ -1,7 +1,7 @@
 """Severity policies: which failed checks fail a package. Each is a versioned file in ``policies/``.
 
-``v1`` and ``v2`` are the public policies, for packages that are read and that are run. ``v3`` is
-ours: all of ``v2``, and checks on reward hacking, isolation, load and learning.
+``v1`` and ``v2`` are the public policies, for packages that are only read and for packages that are
+run. ``v3`` is our own: it adds checks on reward hacking, isolation, load and learning to ``v2``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from openenv.validation.types import CheckStatus, Lane, Level, Severity, Verdict
 
 
 class SeverityPolicyError(OpenEnvError, ValueError):
-    """A policy does not exist, or does not cover a check."""
+    """A policy that does not exist, is not valid, or does not cover a check."""
 
 
 class _PolicyModel(BaseModel):
@@ -51,7 +51,7 @@ class SeverityPolicy(_PolicyModel):
     bounds: DeclarationBounds
 
     def entries_for_lane(self, lane: Lane) -> dict[str, PolicyEntry]:
-        """Return the entries of a lane, by check."""
+        """Return the entries of a lane by check id."""
         return {entry.check_id: entry for entry in self.entries if entry.lane == lane}
 
 
@@ -65,7 +65,7 @@ def load_policy(version: str = "v1") -> SeverityPolicy:
     """Load a built-in policy.
 
     Raises:
-        SeverityPolicyError: There is no such version.
+        SeverityPolicyError: The version is unknown.
     """
     known = policy_versions()
     if version not in known:
@@ -77,7 +77,7 @@ def load_policy(version: str = "v1") -> SeverityPolicy:
 
 
 def read_policy(path: Path) -> SeverityPolicy:
-    """Read a policy from a file in the format of those in ``policies/``.
+    """Read a policy from a file in the format of the files in ``policies/``.
 
     Raises:
         SeverityPolicyError: The file is missing or not valid.
@@ -91,7 +91,7 @@ def read_policy(path: Path) -> SeverityPolicy:
 
 
 def add_entries(policy: SeverityPolicy, more: Iterable[PolicyEntry]) -> SeverityPolicy:
-    """Return the policy with entries added for checks that are not covered."""
+    """Return the policy with the entries added whose checks it does not cover."""
     known = {entry.check_id for entry in policy.entries}
     new = [entry for entry in more if entry.check_id not in known]
     return policy.model_copy(update={"entries": [*policy.entries, *new]})
@@ -100,8 +100,8 @@ def add_entries(policy: SeverityPolicy, more: Iterable[PolicyEntry]) -> Severity
 def apply_policy(results: Sequence[CheckResult], policy: SeverityPolicy, lane: Lane) -> Verdict:
     """Turn results into a verdict.
 
-    A failed check has the effect of its severity. An error fails with any severity: what could
-    not be judged is not let through. A skipped check has shown nothing, and warns.
+    A failed check fails the verdict if its severity is FAIL, and otherwise warns. An error fails
+    with any severity, because the check could not be judged. A skipped check warns.
 
     Raises:
         SeverityPolicyError: The policy has no entry for a result in this lane.

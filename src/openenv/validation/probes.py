@@ -6,8 +6,8 @@ A plan (RFC 008, "Versioned declarations and public probe inputs") is a JSON fil
      "reset": {"episode_id": "validation-probe", "seed": 42, "options": {}},
      "actions": [{"guess": "crane"}, {"guess": "slate"}]}
 
-If a package has no plan, actions are drawn from the JSON schema that its server publishes, and from
-the legal actions that observations list. Neither uses anything that an agent does not see.
+If a package has no plan, actions are drawn from the legal actions that observations list, or else
+from the JSON schema that the server publishes. Both are visible to agents.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from openenv.validation.evidence import InvalidJSON, strict_json
 
 @dataclass(frozen=True)
 class ProbeView:
-    """The information on which a policy decides."""
+    """The information that a policy receives for its decision."""
 
     observation: Mapping[str, Any]
     step: int  # the number of the step, from 0
@@ -37,7 +37,7 @@ class ProbeView:
 
 
 Policy = Callable[[ProbeView], "Action | None"]
-"""From a view to an action; None has had enough."""
+"""A function from a view to an action, or to None to end the episode."""
 
 # The bounds of RFC 008.
 MAX_PLAN_BYTES = 65_536
@@ -51,7 +51,7 @@ PROBE_EPISODE, PROBE_SEED = "validation-probe", 42
 
 
 class PlanError(OpenEnvError, ValueError):
-    """A plan is missing or not valid; the text says where and why."""
+    """A plan that is missing or not valid; the message says where and why."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class ProbePlan:
     seed: int = PROBE_SEED
     episode_id: str = PROBE_EPISODE
     options: Mapping[str, Any] = field(default_factory=dict)  # further arguments of the reset
-    # The actions; None draws them from the schema as the episode goes.
+    # The actions; None draws actions from the schema during the episode.
     actions: tuple[Action, ...] | None = None
-    source: str = "schema"  # the plan's source: a path, or ``schema``
+    source: str = "schema"  # where the plan comes from: a path, or ``schema``
 
     @property
     def reset(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def read_plan(path: Path) -> ProbePlan:
 
 
 def _check_size(content: Any) -> None:
-    """Raise PlanError if a document is nested too deeply or holds too many values."""
+    """Raise PlanError if a document is nested too deeply or has too many values."""
     nodes = depth = 0
     level = [content]
     while level:
@@ -139,12 +139,12 @@ def _object(value: Any, what: str, known: set[str] | None = None) -> dict[str, A
 
 
 def script_policy(actions: Sequence[Action]) -> Policy:
-    """Return a policy that takes these actions in order, then stops."""
+    """Return a policy that takes these actions in order and then stops."""
     return lambda view: actions[view.step] if view.step < len(actions) else None
 
 
 def make_schema_policy(space: ActionSpace, seed: int, steps: int) -> Policy:
-    """Return a policy that draws `steps` actions, by seed, from the legal ones or the schema."""
+    """Return a policy that draws `steps` actions from the legal actions, or from the schema."""
     generator = random.Random(seed)  # nosec B311  # what is drawn is no secret
 
     def act(view: ProbeView) -> Action | None:
@@ -169,13 +169,13 @@ class Probe:
     """A policy that must earn nothing."""
 
     name: str  # a short description
-    actions: tuple[Action, ...]  # the actions in order; the last one is repeated
-    # True if the reward is compared with the floor. A legal move of a small game is exempt.
+    actions: tuple[Action, ...]  # the actions in order; the last action is repeated
+    # True if the reward is compared with the floor. A legal move of a small game may earn more.
     earns: bool = True
-    is_each: bool = False  # true if every action is tried, over several episodes if needed
+    is_each: bool = False  # true if every action is tried once, in several episodes if needed
 
     def policy(self, steps: int) -> Policy:
-        """Return a policy of at most `steps` steps, or of a step for each action."""
+        """Return a policy of at most `steps` steps, or of one step per action if `is_each`."""
         count = len(self.actions) if self.is_each else steps
 
         def act(view: ProbeView) -> Action | None:
@@ -185,7 +185,7 @@ class Probe:
         return act
 
     def rest_after(self, taken: int) -> Probe | None:
-        """Return the rest of the probe after `taken` actions; None if nothing is left."""
+        """Return the rest of the probe after `taken` actions, or None if nothing is left."""
         if not self.is_each or not 0 < taken < len(self.actions):
             return None
         base, _, number = self.name.partition(", from the ")
@@ -198,9 +198,9 @@ MAX_PROBED_FORMS = 32
 
 
 def make_hacking_probes(space: ActionSpace) -> list[Probe]:
-    """Make the probes that a schema allows: empty, repeated, long, manipulative, and edge cases.
+    """Make probes from a schema: empty, repeated, long and manipulative actions, and edge cases.
 
-    Each member of a union is probed, up to `MAX_PROBED_FORMS`.
+    Each member of a union is probed, up to 32 members (`MAX_PROBED_FORMS`).
     """
     probes = [Probe("an empty action", ({},))]
     every = space.enumerate_actions()
@@ -232,6 +232,6 @@ def _text_probes(form: ActionForm, name: str) -> list[Probe]:
 
 
 def _in_one(probes: Sequence[Probe]) -> Probe:
-    """Merge probes, since a union has many."""
+    """Merge the probes of a form into one, because a union has many forms."""
     actions = tuple(action for probe in probes for action in probe.actions)
     return Probe(f"{probes[0].name}, a long one, and others", actions, is_each=True)

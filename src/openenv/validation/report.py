@@ -1,7 +1,7 @@
 """Results and reports of validations (RFC 008).
 
-A report is JSON of schema 1 if the package was only read, else of schema 2. Hubs and the public
-package read both. Curves, scores and transcripts are in a directory beside the report.
+A report is JSON in schema 1 if the package was only read, and in schema 2 otherwise. Hubs and the
+public package read both. Curves, scores and transcripts are in a directory next to the report.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUOTED_FAULTS = 5
 
 
 class ReportError(OpenEnvError, ValueError):
-    """A file is not a report; the text says where and why."""
+    """A file that is not a report; the message says where and why."""
 
 
 class CheckResult(BaseModel):
@@ -44,9 +44,9 @@ class Judgment:
     """A judge's decision on a check, to which the grader adds the check's id."""
 
     status: CheckStatus
-    evidence: tuple[str, ...] = ()  # what was found, one sentence each
-    measured: Mapping[str, Any] = field(default_factory=dict)  # Values, as JSON data
-    remediation: str | None = None  # what exactly to write, and where
+    evidence: tuple[str, ...] = ()  # findings, one sentence each
+    measured: Mapping[str, Any] = field(default_factory=dict)  # values as JSON data
+    remediation: str | None = None  # what to write, and where
 
     def result_of(self, check_id: str) -> CheckResult:
         """Return the result of a check; the runner sets the duration."""
@@ -71,7 +71,7 @@ def reject(*evidence: str, remediation: str | None = None, **measured: Any) -> J
 
 
 def conclude(wrong: Sequence[str], cure: str, *evidence: str, **measured: Any) -> Judgment:
-    """Fail a check if something is wrong, quoting the first faults; else pass it."""
+    """Fail a check if anything is wrong, quoting the first five faults; otherwise pass it."""
     if wrong:
         return reject(*wrong[:QUOTED_FAULTS], remediation=cure, **measured)
     return accept(*evidence, **measured)
@@ -80,7 +80,7 @@ def conclude(wrong: Sequence[str], cure: str, *evidence: str, **measured: Any) -
 def conclude_problems(
     problems: Iterable[tuple[str, str]], *evidence: str, where: str = "", **measured: Any
 ) -> Judgment:
-    """Fail a check if there are problems, each with a cure; else pass it."""
+    """Fail a check if there are problems, each with a cure; otherwise pass it."""
     if not (found := list(problems)):
         return accept(*evidence, **measured)
     cures = "; ".join(dict.fromkeys(cure for _, cure in found))
@@ -88,7 +88,7 @@ def conclude_problems(
 
 
 def skip(reason: str, *, remediation: str | None = None, **measured: Any) -> Judgment:
-    """Skip a check that could not be measured, which counts as not shown."""
+    """Skip a check that could not be measured, which counts as not passed."""
     return Judgment(CheckStatus.SKIP, (reason,), measured, remediation)
 
 
@@ -125,7 +125,7 @@ _SCHEMAS: dict[str, type[AnyReport]] = {"1": ValidationReport, "2": ValidationRe
 
 
 def write_report(report: AnyReport, path: Path | None = None) -> str:
-    """Return a report as JSON, without known secrets, and write it to a file if one is given."""
+    """Return a report as JSON without known secrets, and write the JSON to `path` if given."""
     text = redact(report.model_dump_json(indent=2)) + "\n"
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
 """The validation run, from a directory to a report.
 
 The package's format selects a parser, which makes the manifest. Then, level by level, collectors
-gather evidence once and graders judge it. An exception in a grader becomes an error of its check,
-and the run continues. At the end the severity policy makes the verdict.
+gather evidence once and graders judge the evidence. An exception in a grader becomes an error of
+its check, and the run continues. At the end the severity policy decides the verdict.
 
-Everything runs on the calling thread; collectors use the client's background event loop for I/O.
+All code runs on the calling thread; collectors use the client's background event loop for I/O.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from openenv.validation.static.declarations import ManifestEvidence
 from openenv.validation.targets import source_digest
 from openenv.validation.types import CheckStatus, Lane, Level, Severity, SignatureKind
 
-# By level: the module, its collecting function, and the function that returns its graders.
+# By level: the module, the function that collects, and the function that returns the graders.
 LEVELS = {
     Level.RUNTIME: ("openenv.validation.runtime", "collect_runtime", "runtime_checks"),
     Level.SEMANTIC: ("openenv.validation.semantic", "collect_semantic", "semantic_checks"),
@@ -77,7 +77,7 @@ LEVELS = {
 }
 
 Progress = Callable[[str, int, int, str], None]
-"""Told of each check as its turn comes: its name, how many are done, of how many, and words."""
+"""Called with a check's id, the number of finished checks, the total, and a message or status."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Validation:
 
     Attributes:
         report: The report.
-        policy: The policy of the verdict, with entries for third parties' checks.
+        policy: The policy that decided the verdict, with entries for third-party checks.
         scores: The scores by property.
         artifacts: The directory of artifacts; None if none was requested.
         provider: The provider that started the package; None if the package was not started.
@@ -101,7 +101,7 @@ class Validation:
     seconds: float
 
 
-# ------------------------------------------------------------------ what there is
+# ------------------------------------------------------------------ graders and policies
 
 
 def default_grader_registry(
@@ -110,7 +110,7 @@ def default_grader_registry(
     """Return the graders of the checks that a policy knows, and those of installed packages.
 
     Raises:
-        GraderError: An installed package offers an object that is not a grader.
+        GraderError: A grader of an installed package cannot be used.
     """
     known = {entry.check_id for entry in policy.entries}
     graders: list[Grader] = list(static_graders())
@@ -144,19 +144,20 @@ def run_validation(
     Args:
         target: The package's directory.
         max_level: The deepest level to check.
-        skip_build: Build no image; checks that need one are skipped.
-        policy: By default `v1` for the static level, and `v3` for the others.
-        provider: Starts the package; by default a container if there is an engine, else a process.
-        artifacts_dir: Directory for evidence.
+        skip_build: Build no image; checks that need an image are skipped.
+        policy: The severity policy; by default `v1` for the static level and `v3` for others.
+        provider: The provider that starts the package; by default a container if there is an
+            engine, else a process.
+        artifacts_dir: Directory for the evidence; by default no evidence is kept.
 
     Returns:
-        The report; of schema 1 for the static level, else 2.
+        The report, in schema 1 for the static level and in schema 2 for others.
 
     Raises:
         SignatureError: The directory is not a package, or matches several formats.
         UnsupportedPackageError: The package belongs to a category that cannot be validated here.
         SeverityPolicyError: The policy does not cover this level.
-        GraderError: An installed package offers an object that is not a grader.
+        GraderError: A grader of an installed package cannot be used.
     """
     how: dict[str, Any] = {"policy": policy, "provider": provider, "artifacts_dir": artifacts_dir}
     return validate(target, max_level=max_level, skip_build=skip_build, **how).report
@@ -177,15 +178,15 @@ def validate(
     """Validate a package, like `run_validation`, and return all details of the run.
 
     Args:
-        target: See `run_validation`; so are those up to `artifacts_dir`.
+        target: The package's directory.
         max_level: The deepest level to check; STATISTICAL trains a small learner in the package.
-        skip_build: Build no image.
-        policy: By default that of the level.
-        provider: Starts the package.
-        artifacts_dir: Directory for evidence.
-        options: Limits and seeds.
-        build: Settings to build images on this machine.
-        progress: Receives progress.
+        skip_build: See `run_validation`.
+        policy: See `run_validation`.
+        provider: See `run_validation`.
+        artifacts_dir: See `run_validation`.
+        options: Limits and seeds of the run.
+        build: Settings for building images on this machine.
+        progress: Function that receives progress; see `Progress`.
     """
     began = time.monotonic()
     chosen = policy or default_policy(max_level)
@@ -194,7 +195,7 @@ def validate(
     registry = default_grader_registry(chosen, max_level)
     warn = functools.partial(PolicyEntry, lane=Lane.LOCAL, severity=Severity.WARN)
     others = (warn(check_id=one.check_id, level=one.level) for one in registry.third_party)
-    chosen = add_entries(chosen, others)  # a third party's check only warns by default
+    chosen = add_entries(chosen, others)  # third-party checks only warn by default
     digest = source_digest(target)
     if artifacts_dir is not None:
         artifacts_dir.mkdir(parents=True, exist_ok=True)
@@ -244,7 +245,7 @@ def _check_policy(policy: SeverityPolicy, max_level: Level) -> None:
 
 
 def artifacts_directory(report: Path) -> Path:
-    """Return the directory of a report's artifacts, beside the report: ``<name>.artifacts``."""
+    """Return the directory of a report's artifacts, next to the report: ``<name>.artifacts``."""
     return report.with_name(f"{report.stem}.artifacts")
 
 
@@ -356,9 +357,9 @@ class _ValidationSession:
         self._judge(level, run, run.provider.capabilities, unseen=unseen, fault=fault)
 
     def _can_judge(self, level: Level) -> bool:
-        """Return whether some check of a level can still run, given the results so far.
+        """Return whether any check of a level can still run, given the results so far.
 
-        If none can, collecting for the level, which takes minutes, is pointless.
+        Otherwise the level is not collected, which would take minutes.
         """
         failed = {one.check_id for one in self.results if one.status is not CheckStatus.PASS}
         return any(
@@ -412,7 +413,7 @@ class _ValidationSession:
     def _find_unmet(
         self, grader: Grader, capabilities: frozenset[Any], unseen: str | None
     ) -> Judgment | None:
-        """Return a skip if a requirement of the check is not met, else None."""
+        """Return a skip if a requirement of the check is not met, otherwise None."""
         if self.manifest is None and (
             not isinstance(grader, FunctionGrader) or grader.reads_manifest
         ):

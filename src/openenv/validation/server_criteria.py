@@ -1,4 +1,4 @@
-"""Inspection of a running server: does it have the routes that every client needs?
+"""Inspection of a running server: checks for the routes that every client needs.
 
 The identifiers, the keys of the report and the exit codes are those of the public package.
 """
@@ -24,11 +24,11 @@ class Criterion:
     """A requirement of a server, and the result."""
 
     id: str
-    description: str  # what is inspected
+    description: str  # the requirement in words
     passed: bool  # true if the requirement is met
     expected: Mapping[str, Any]
-    actual: Mapping[str, Any] | None = None  # the actual content; None if nothing answered
-    # Why the requirement is not met, if expected and actual do not show it.
+    actual: Mapping[str, Any] | None = None  # the actual content; None if there was no answer
+    # Why the requirement is not met, unless `expected` and `actual` show the reason.
     details: str | None = None
 
     def as_data(self) -> dict[str, Any]:
@@ -53,12 +53,12 @@ class ServerReport:
 
     target: str  # the server's address
     version: str  # the protocol version that the server states; ``unknown`` if none
-    mode: str  # ``simulation`` if the server has reset, ``production`` if not, or ``unknown``
+    mode: str  # ``simulation`` if the server has ``/reset``, else ``production`` or ``unknown``
     criteria: tuple[Criterion, ...]
 
     @property
     def profile(self) -> str:
-        """The version's family."""
+        """The profile of the version: ``openenv-http/1.x`` or ``openenv-http/unknown``."""
         return f"{PROFILE}/{'1.x' if self.version.startswith('1.') else UNKNOWN}"
 
     @property
@@ -88,7 +88,7 @@ class ServerReport:
 
 
 def inspect_server(url: str, *, timeout_s: float = TIMEOUT_S) -> ServerReport:
-    """Inspect a running server. Missing answers are reported, not raised."""
+    """Inspect a running server. Missing answers are reported instead of raised."""
     target = over_http(url)
     pages = {
         route: fetch_page(target, f"/{route}", {} if route == "mcp" else None, timeout_s=timeout_s)
@@ -106,7 +106,7 @@ def inspect_server(url: str, *, timeout_s: float = TIMEOUT_S) -> ServerReport:
 
 
 def detect_mode(paths: Any) -> str:
-    """Return the mode of a server by the paths of the OpenAPI document, or "unknown"."""
+    """Return the mode of a server from the paths in its OpenAPI document, or "unknown"."""
     if not isinstance(paths, dict):
         return UNKNOWN
     return "simulation" if "/reset" in paths else "production"
@@ -130,7 +130,7 @@ def _criterion(
 
 
 def _criteria(pages: Mapping[str, FetchedPage], version: str) -> Iterator[Criterion]:
-    # The objects in the answers, with any status.
+    # The JSON objects in the answers, regardless of the status.
     read = {
         route: page.json if isinstance(page.json, dict) else {} for route, page in pages.items()
     }

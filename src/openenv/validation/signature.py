@@ -1,4 +1,4 @@
-"""Detection of a package's format by the identifying file, never by a guess."""
+"""Detection of a package's format by its identifying file, without guessing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from openenv.errors import OpenEnvError
 from openenv.validation.types import SignatureKind
 
 WELL_KNOWN_FILES = {kind: kind.value for kind in SignatureKind}
-"""The file that tells each form, of those that have a parser."""
+"""The file that identifies each format that has a parser."""
 
 UNSUPPORTED_CATEGORIES = {
     "hosted-verifier": "its verifier asks a service elsewhere, so that no run is self-contained",
@@ -17,19 +17,19 @@ UNSUPPORTED_CATEGORIES = {
     "simulated-user": "it needs somebody who plays the user, and there is no reference for that",
     "parser-not-implemented": "the form of the package is known, and nothing here reads it",
 }
-"""What is recognized and not validated, and why."""
+"""Categories of packages that are recognized but not validated, and the reasons."""
 
 
 class SignatureError(OpenEnvError, ValueError):
-    """A directory is not a package, or matches several formats."""
+    """A directory that is not a package or matches several formats."""
 
 
 class UnsupportedPackageError(OpenEnvError, ValueError):
-    """A package belongs to a category that cannot be validated here.
+    """A package of a category that cannot be validated here.
 
     Attributes:
         category: One of `UNSUPPORTED_CATEGORIES`.
-        reason: What shows it.
+        reason: What puts the package in the category.
     """
 
     def __init__(self, category: str, reason: str) -> None:
@@ -42,7 +42,7 @@ def detect_signature(package_root: Path) -> SignatureKind:
     """Detect the format of a package.
 
     Raises:
-        SignatureError: The package has none of the well-known files, or several.
+        SignatureError: The package has no well-known file, or several.
     """
     found = [kind for kind in SignatureKind if _carries(package_root, kind)]
     if len(found) == 1:
@@ -76,10 +76,10 @@ def read_front_matter(file: Path) -> str | None:
 
 
 def refuse_unsupported(tags: Iterable[str]) -> None:
-    """Refuse a package that declares an unsupported category by a tag.
+    """Refuse a package with a tag that names an unsupported category.
 
     Raises:
-        UnsupportedPackageError: A tag names such a category.
+        UnsupportedPackageError: A tag names an unsupported category.
     """
     for tag in tags:
         if tag in UNSUPPORTED_CATEGORIES:

@@ -1,4 +1,4 @@
-"""Packages: where a target's is, and the digest of its sources."""
+"""Lookup of the packages that targets name, and digests of their sources."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ FOLDER = "envs"
 
 
 class PackageNotFound(OpenEnvError, ValueError):
-    """No package has this name or path; the text says where it was looked for."""
+    """An error for a name or path without a package."""
 
 
 def find_package(target: str) -> Path:
     """Find a package by a directory, by a name in ``envs``, or by the name of an installed package.
 
-    No code of the package is imported.
+    The package's code is not imported.
 
     Raises:
-        PackageNotFound: There is no such package.
+        PackageNotFound: The package does not exist.
     """
     path = Path(target)
     if path.is_dir():
@@ -60,14 +60,14 @@ def _is_package(directory: Path) -> bool:
 
 
 def list_packages(directory: Path) -> list[Path]:
-    """List the packages of a directory, by name: itself, or those directly below it."""
+    """Return the directory if it is a package, or else the packages directly below, by name."""
     if _is_package(directory):
         return [directory]
     return sorted(entry for entry in directory.iterdir() if entry.is_dir() and _is_package(entry))
 
 
 LEFT_OUT = frozenset({".git", ".venv", ".worktrees", "__pycache__", "outputs"})
-"""Directories that are no sources, wherever they lie."""
+"""Names of files and directories that are not sources, at any depth."""
 
 CHUNK_BYTES = 2**20
 
@@ -75,7 +75,7 @@ CHUNK_BYTES = 2**20
 def source_digest(package_root: Path) -> str:
     """Return the SHA-256 of the names and contents of a package's files.
 
-    The public package's digest leaves out symbolic links; this one includes their targets' paths.
+    For symbolic links the target's path is hashed; the public package's digest leaves out links.
     """
     digest = hashlib.sha256()
     for name, path in sorted(_files(package_root, "")):

@@ -67,6 +67,6 @@ class ProviderCapability(str, Enum):
     IMAGE_BUILD = "image_build"
     GPU = "gpu"
     REMOTE = "remote"
-    # Ours: a container has these, a local process does not.
+    # Our additions: containers have these capabilities, local processes do not.
     CONTAINMENT = "containment"
     RESOURCE_LIMITS = "resource_limits"

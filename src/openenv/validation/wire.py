@@ -1,7 +1,7 @@
-"""Episodes played on a subject's server, with every frame kept as it was on the wire.
+"""Episodes played on a subject's server, with every frame kept exactly as on the wire.
 
-Sessions speak version 0, whose frames are texts, so that the record is what any client of the
-public package would receive. A session is one WebSocket, and the record holds every frame on it.
+Sessions use protocol version 0, whose frames are text, so that the record is what a client of the
+public package would receive. A session is one WebSocket; the record holds all of its frames.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ CHUNK_BYTES = 2**20
 
 
 class BudgetSpent(OpenEnvError):
-    """The time or space to observe a subject is used up; the rest is unknown."""
+    """An error raised when the time or space for observing a subject is used up."""
 
 
 class Budget:
-    """The limits of a run: seconds from now, and bytes of kept frames."""
+    """The limits of a run: seconds from now on, and bytes of kept frames."""
 
     def __init__(self, seconds: float = DEADLINE_S, kept_bytes: int = MAX_KEPT_BYTES) -> None:
         self._until = time.monotonic() + seconds
@@ -47,7 +47,7 @@ class Budget:
         self._kept_bytes = self._left_bytes = kept_bytes
 
     def without_size_limit(self) -> Budget:
-        """Return a budget with the same end and no limit of bytes, for frames that are not kept."""
+        """Return a budget with the same deadline and no limit of bytes, for discarded frames."""
         other = Budget(kept_bytes=sys.maxsize)
         other._until, other._seconds = self._until, self._seconds
         return other
@@ -56,7 +56,7 @@ class Budget:
         """Return the remaining seconds.
 
         Raises:
-            BudgetSpent: None remain.
+            BudgetSpent: The time is up.
         """
         left = self._until - time.monotonic()
         if left <= 0:
@@ -64,7 +64,7 @@ class Budget:
         return left
 
     def count_bytes(self, size_bytes: int) -> None:
-        """Count bytes that are kept.
+        """Count kept bytes.
 
         Raises:
             BudgetSpent: The limit is exceeded.
@@ -75,7 +75,7 @@ class Budget:
 
 
 class RawSession:
-    """A session of a server by version 0. It is an asynchronous context manager."""
+    """A session on a server with protocol version 0, as an asynchronous context manager."""
 
     def __init__(self, url: str, budget: Budget | None = None, answer_s: float = ANSWER_S) -> None:
         self._budget = budget or Budget()
@@ -132,7 +132,7 @@ class RawSession:
         limit = min(self._answer_s, self._budget.seconds_left())
         began, response = time.perf_counter(), None
         try:
-            with suppress(TransportClosed):  # the server may have sent the reason before it closed
+            with suppress(TransportClosed):  # the server may have sent a reason before closing
                 self._transport.send(request.encode())
             frame = await self._transport.receive(limit)
             response = frame if isinstance(frame, str) else bytes(frame).decode("utf-8", "replace")
@@ -143,7 +143,7 @@ class RawSession:
         return Exchange(request, response, time.perf_counter() - began, self._stopped)
 
     async def reset(self, arguments: Mapping[str, Any]) -> Exchange:
-        """Begin an episode."""
+        """Begin an episode with these arguments of reset."""
         return await self.ask("reset", arguments)
 
 
@@ -155,10 +155,10 @@ async def play_episode(
     reads_state: bool = True,
     max_steps: int = 1000,
 ) -> Transcript:
-    """Play an episode, to the end or until the policy returns None; return its exchanges.
+    """Play an episode to the end, or until the policy returns None; return the exchanges.
 
-    A step that is answered with an error does not end the episode: the policy is asked again. The
-    state is read after the reset and after every step, if `reads_state`.
+    A step that is answered with an error does not end the episode; the policy is called again. If
+    `reads_state` is true, the state is read after the reset and after every step that succeeds.
 
     Raises:
         BudgetSpent: The time or space is used up.
@@ -178,7 +178,7 @@ async def play_alone(
     *,
     reads_state: bool = True,
 ) -> Transcript:
-    """Play an episode in a session of its own.
+    """Play an episode in its own session.
 
     Raises:
         BudgetSpent: The time or space is used up.
@@ -192,7 +192,7 @@ async def play_together(
     resets: Sequence[Mapping[str, Any]],
     policies: Sequence[Policy],
 ) -> list[Transcript]:
-    """Play an episode on each session in lockstep, and read the state after every step.
+    """Play one episode on each session in lockstep, reading the state after every step.
 
     Raises:
         BudgetSpent: The time or space is used up.
@@ -240,9 +240,9 @@ class _EpisodePlayer:
 
 
 def fetch_page(url: str, path: str, body: Any = None, *, timeout_s: float = HTTP_S) -> FetchedPage:
-    """Request a route of a server, by GET, or by POST if there is a body.
+    """Request a route of a server with GET, or with POST if there is a body.
 
-    Failures are returned, not raised.
+    Failures are returned in `FetchedPage.failure`, not raised.
 
     Raises:
         ValueError: The URL is not an HTTP URL.

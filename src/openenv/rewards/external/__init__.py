@@ -17,7 +17,7 @@
 
 A trajectory scorer is a function of a `Trajectory` (`openenv.rewards.delayed`). `bounded` limits
 the time, attempts and concurrent calls of a scorer, and caches scores. An episode that cannot be
-scored is `Unscored`, with the reason, and never 0.
+scored is `Unscored`, with the reason, and never gets 0.
 
 Read `scorers.py` first (what a scorer is), then `conversation.py` (episodes as messages).
 """

@@ -40,10 +40,10 @@ def cache_key(identity: str, trajectory: Trajectory[Any, Any]) -> str:
 
 
 class MemoryCache:
-    """A cache of scores in memory that drops the least recently used first.
+    """A cache of scores in memory that drops the least recently used score first.
 
     Args:
-        max_entries: Maximum number of scores; 10,000 by default.
+        max_entries: Maximum number of scores. Default: 10,000.
     """
 
     def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
@@ -73,11 +73,11 @@ class MemoryCache:
 class DirectoryCache:
     """A cache of scores in files that any number of processes may share.
 
-    Files are written atomically. A damaged file counts as missing and is written anew. The cache
-    never removes a file; delete the directory to empty it.
+    Files are written atomically. A damaged file counts as missing and is rewritten. The cache never
+    removes files; delete the directory to empty the cache.
 
     Args:
-        path: The directory; created if it does not exist.
+        path: The directory; created if necessary.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -115,7 +115,7 @@ class DirectoryCache:
 
 
 def open_cache(cache: ScoreCache | str | os.PathLike[str] | int | None) -> ScoreCache | None:
-    """Return the cache that `cache` describes: an object, a directory, or a size in memory."""
+    """Return the cache that `cache` describes: a cache, a directory, or a size in memory."""
     if isinstance(cache, str | os.PathLike):
         return DirectoryCache(cache)
     return MemoryCache(cache) if isinstance(cache, int) else cache

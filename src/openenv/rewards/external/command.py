@@ -1,9 +1,9 @@
-"""Scorers that are programs: the request on stdin, the response on stdout.
+"""Scorers that are programs: they read a request on stdin and write a response to stdout.
 
-`wire` defines both. A program runs in a process group of its own, on a thread of its own
-(`on_thread`); `cancel` may be called from any thread and is noticed within 50 ms (`LOOK_EVERY_S`).
-The group is killed while its leader is still unreaped, so that the process id cannot have been
-given to another process.
+`wire` defines both. A program runs in its own process group, and its own thread (`on_thread`) waits
+for it. `cancel` may be called from any thread and takes effect within 50 ms (`LOOK_EVERY_S`). The
+group is killed while its leader is still unreaped, so that the system cannot have reused the
+process id.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TRY_AGAIN = os.EX_TEMPFAIL if hasattr(os, "EX_TEMPFAIL") else 75  # of sysexits.
 
 
 class _ProgramResult(NamedTuple):
-    """The exit code and output of a program, and the reason if the scorer ended the program."""
+    """The exit code and output of a program, and why the scorer ended the program, if it did."""
 
     exit_code: int
     stdout: bytes
@@ -52,7 +52,7 @@ class _ProgramResult(NamedTuple):
 
 
 class CommandScorer:
-    """A scorer that runs a program; made by `command_scorer`."""
+    """A scorer that runs a program, created by `command_scorer`."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ def _digest(
     *,
     in_sandbox: bool,
 ) -> str:
-    """Hash the command, and the contents of the program and of files in the arguments."""
+    """Hash the command, the program, and the files that are arguments or go into the sandbox."""
     digest = hashlib.sha256(repr((list(command), sorted(environment.items()))).encode())
     program = None if in_sandbox else shutil.which(command[0])
     for part in (program or command[0], *command[1:]):
@@ -146,12 +146,12 @@ class _ProgramRun:
         self._is_cancelled.set()
 
     def run(self, request: bytes) -> _ProgramResult:
-        """Run the program until the end or the time limit."""
+        """Run the program until it ends or reaches the time limit."""
         deadline = time.monotonic() + self._scorer.timeout_s
         with tempfile.TemporaryFile() as stdin:
             stdin.write(request)
             stdin.seek(0)
-            # Nothing else is inherited, so that no key or token reaches the program.
+            # The program inherits no other variables, so that no key or token reaches it.
             inherited = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
             try:
                 process = subprocess.Popen(  # nosec B603  # no shell; it is the caller's program
@@ -188,7 +188,7 @@ class _ProgramRun:
             while selector.get_map():
                 if why := self._why_to_end(deadline):
                     return why
-                # A child process may hold the output open; only the program's own end counts.
+                # A child process may hold the output open, so the exit of the program decides.
                 is_over = _has_exited(process)
                 ready = selector.select(0 if is_over else LOOK_EVERY_S)
                 for key, _ in ready:
@@ -223,9 +223,9 @@ class _ProgramRun:
 
 
 def _has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether the process has exited, without reaping if the system allows.
+    """Return whether the process has exited, without reaping it if the system allows that.
 
-    An unreaped process keeps its id, and so the id of its group, from being given to another.
+    While a process is unreaped, the system does not reuse the id of the process or its group.
     """
     if sys.platform == "darwin" or sys.platform == "win32":  # without `waitid`
         return process.poll() is not None
@@ -249,7 +249,7 @@ class _SandboxedRun:
             self._sandbox.close()
 
     def run(self, request: bytes) -> _ProgramResult:
-        """Run the program until the end or the time limit."""
+        """Run the program until it ends or reaches the time limit."""
         try:
             with self._make() as sandbox:
                 self._sandbox = sandbox
@@ -291,22 +291,24 @@ def command_scorer(
         scorer = command_scorer(["./grade", "--strict"], timeout_s=10)
         scorer = command_scorer(["python3", "grade.py"], sandbox=Sandbox, files={"grade.py": CODE})
 
-    The program reads the episode on stdin and writes its response on stdout, both JSON. It inherits
-    no variables but PATH and LANG. It is killed with its process group when it exceeds its time
-    limit or writes too much; a child that leaves the group survives, unless it runs in a sandbox.
+    The program reads the episode on stdin and writes the response to stdout, both as JSON. Its
+    environment has only PATH, ``LANG=C.UTF-8`` and `environment`. The program is killed with its
+    process group if it exceeds the time limit or writes too much. A child that leaves the group
+    survives, unless it runs in a sandbox.
 
     Args:
         command: The program and its arguments; no shell is involved.
-        timeout_s: Time limit in seconds.
-        max_bytes: Maximum size of the response.
+        timeout_s: Time limit in seconds. Default: 60.
+        max_bytes: Maximum size of the response in bytes. Default: 1 MiB.
         environment: Further environment variables.
-        sandbox: Makes a new sandbox for each run: `openenv.sandbox.Sandbox`, or a function that
-            returns one with a policy.
-        files: Files to write into the sandbox, by relative path; they are executable.
-        messages: Converts an episode to a conversation.
+        sandbox: Function that creates a sandbox for each run: `openenv.sandbox.Sandbox`, or a
+            function that returns a `Sandbox` with a policy.
+        files: Executable files to write into the sandbox: contents by relative path.
+        messages: Function that converts an episode to a conversation.
 
     Raises:
-        ValueError: The program does not exist, or there are files but no sandbox.
+        ValueError: The command is empty, the program does not exist, or there are files but no
+            sandbox.
     """
     return CommandScorer(
         command, timeout_s, max_bytes, environment or {}, sandbox, files or {}, messages
@@ -325,7 +327,7 @@ def score_stdin(scorer: TrajectoryScorer) -> None:
         scorer: The scorer; use `from_rubric` for a rubric.
 
     Raises:
-        ValueError: The data on stdin is no valid request.
+        ValueError: The data on stdin is not a valid request.
     """
     with contextlib.redirect_stdout(sys.stderr):
         answer = asyncio.run(answer_request(scorer, sys.stdin.buffer.read()))

@@ -1,7 +1,7 @@
 """Conversion between episodes and the conversations that most libraries score.
 
-An action becomes a message of the assistant, an observation a message of the user or of a tool.
-Every bridge accepts a replacement for `as_messages` as ``messages=``.
+An action becomes an assistant message; an observation becomes a user message or a tool message.
+Most bridges accept a replacement for `as_messages` as ``messages=``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from openenv.rewards.external.scorers import to_json_value
 from openenv.types import Action, Observation
 
 Message = dict[str, Any]
-"""A message in the form of OpenAI's chat completions: ``role``, ``content``, ``tool_calls``, ..."""
+"""A message in the form of OpenAI's chat completions: ``role``, ``content``, ``tool_calls`` etc."""
 
 ASSISTANT = "assistant"
 
@@ -45,7 +45,7 @@ class ChatObservation(Observation):
 
     @property
     def text(self) -> str:
-        """Return the text of all messages, separated by empty lines."""
+        """Return the texts of all messages, separated by empty lines."""
         return "\n\n".join(filter(None, map(message_text, self.messages)))
 
 
@@ -55,17 +55,17 @@ class ChatObservation(Observation):
 def as_messages(trajectory: Trajectory[Any, Any]) -> list[Message]:
     """Convert an episode to a conversation.
 
-    The prompt of the task comes first, if there is one, then the observation of `reset`. An action
-    is converted by its fields:
+    The prompt of the task comes first, if the task has a prompt, then the observation of `reset`.
+    The fields of an action decide its message:
 
-    - the call of a tool becomes a message with ``tool_calls``,
-    - ``content`` and ``tool_calls`` become those of the message,
-    - a single field of text, with nothing but booleans beside it, becomes the content,
-    - anything else becomes JSON.
+    - a tool call becomes a message with ``tool_calls``;
+    - ``content`` and ``tool_calls`` are copied into the message;
+    - a single text field becomes the content if all other fields are booleans or empty;
+    - other actions become JSON.
 
-    An observation's ``messages`` are taken as they are, without those seen before; the result of a
-    tool becomes a message of the role ``tool``; a field ``text``, or the only field, becomes the
-    content; anything else becomes JSON, without reward and annotations.
+    An observation's ``messages`` are appended without a beginning that repeats the conversation. A
+    tool result becomes a message with the role ``tool``. A field ``text``, or a single text field,
+    becomes the content. Other observations become JSON, without rewards and annotations.
     """
     messages: list[Message] = []
     _add(messages, _prompt(trajectory.task))
@@ -78,9 +78,10 @@ def as_messages(trajectory: Trajectory[Any, Any]) -> list[Message]:
 
 
 def split_prompt(messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
-    """Split a conversation into the prompt, before the assistant first speaks, and the completion.
+    """Split a conversation into the prompt and the completion.
 
-    Messages after the assistant's last message are in neither.
+    The completion starts with the assistant's first message and ends with the assistant's last
+    message. Later messages are in neither part.
     """
     spoken = [at for at, message in enumerate(messages) if message.get("role") == ASSISTANT]
     if not spoken:
@@ -89,7 +90,7 @@ def split_prompt(messages: Sequence[Message]) -> tuple[list[Message], list[Messa
 
 
 def as_text(messages: Sequence[Message]) -> str:
-    """Join the assistant's messages into a text, separated by empty lines."""
+    """Return the texts of the assistant's messages, separated by empty lines."""
     said = [message_text(message) for message in messages if message.get("role") == ASSISTANT]
     return "\n\n".join(filter(None, said))
 
@@ -98,7 +99,7 @@ def last_text(messages: Sequence[Message]) -> str:
     """Return the text of the assistant's last message.
 
     Raises:
-        Unscored: There is no message of the assistant.
+        Unscored: The conversation has no assistant message.
     """
     for message in reversed(messages):
         if message.get("role") == ASSISTANT:
@@ -116,9 +117,9 @@ def message_text(message: Mapping[str, Any]) -> str:
 
 
 def task_of(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
-    """Return the task's fields, overlaid by the task's metadata and criteria.
+    """Return the task's fields, overridden by the task's metadata and then by the criteria.
 
-    These take the part of the columns of a dataset for functions that score by them.
+    Functions that score by columns of a dataset get these values in place of the columns.
     """
     task = _fields(trajectory.task)
     if task is None:
@@ -128,7 +129,7 @@ def task_of(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
 
 
 def _add(messages: list[Message], new: list[Message]) -> None:
-    """Append messages, except for a beginning that repeats the conversation so far."""
+    """Append messages, without a beginning that repeats the conversation so far."""
     before = [(one.get("role"), one.get("content")) for one in messages]
     again = [(one.get("role"), one.get("content")) for one in new[: len(before)]]
     messages += new[len(before) :] if before and before == again else new
@@ -182,7 +183,7 @@ def _to_messages(observation: Any, call: str) -> list[Message]:
 
 
 def _text(fields: dict[str, Any]) -> str:
-    """Return a single field of text as is, other fields as JSON, and "" without any value."""
+    """Return a single text field unchanged, other fields as JSON, or "" if all are empty."""
     given = {name: value for name, value in fields.items() if value not in (None, "", [], {})}
     alone = [value for value in given.values() if not isinstance(value, bool)]
     if not alone:
@@ -202,7 +203,7 @@ def _tool_text(result: Any, error: Any) -> str:
 
 
 def _messages(value: Any) -> list[Message] | None:
-    """Return messages as dictionaries, or None if the value is no list of messages."""
+    """Return messages as dictionaries, or None if the value is not a list of messages."""
     if not isinstance(value, list) or not value:
         return [] if value == [] else None
     found = [_fields(one) for one in value]
@@ -231,8 +232,8 @@ def from_messages(
 ) -> Trajectory[ChatAction, ChatObservation]:
     """Convert a conversation to an episode.
 
-    Each message of the assistant is a step; the messages up to the next are that step's
-    observation. The last observation is done.
+    Each assistant message is a step. The messages up to the next assistant message are that step's
+    observation. The last observation has ``done=True``.
 
     Args:
         prompt: Text or messages before the agent's first message.
@@ -240,7 +241,7 @@ def from_messages(
         task: The task of the episode.
 
     Raises:
-        Unscored: There is no message of the assistant.
+        Unscored: The completion has no assistant message, or a value is not a list of messages.
     """
     first = ChatObservation(messages=_to_message_list(prompt, "user"))
     steps: list[tuple[ChatAction, ChatObservation]] = []

@@ -6,11 +6,11 @@ from typing import Any
 
 
 class Fields(dict[str, Any]):
-    """A JSON object with fields as attributes too: ``seen["board"]`` is ``seen.board``.
+    """A JSON object whose fields are attributes too: ``seen["board"]`` is ``seen.board``.
 
-    So a scorer that was written for the models of an environment also accepts recorded data. A
-    field with the name of a method of `dict` hides that method, as it does in a model. Reading an
-    attribute that is no field raises AttributeError.
+    A scorer that was written for the models of an environment therefore also accepts recorded data.
+    A field named like a method of `dict` hides that method, as in a model. Reading an unknown
+    attribute raises AttributeError.
     """
 
     def __getattribute__(self, name: str) -> Any:
@@ -24,7 +24,7 @@ class Fields(dict[str, Any]):
 
 
 def with_fields(value: Any) -> Any:
-    """Convert every object within a JSON value to `Fields`."""
+    """Convert every object in a JSON value to `Fields`, recursively."""
     if isinstance(value, dict):
         return Fields({name: with_fields(inner) for name, inner in dict.items(value)})
     return [with_fields(inner) for inner in value] if isinstance(value, list) else value

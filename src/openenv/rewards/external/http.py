@@ -1,4 +1,4 @@
-"""Scorers that are asked over HTTP; `wire` defines the request and the response."""
+"""Scorers that are called over HTTP; `wire` defines the request and the response."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_WHO_ASKS = frozenset({"authorization", "cookie", "proxy-authorization", "x-ap
 
 
 class HTTPScorer:
-    """A scorer that asks a server; made by `http_scorer`."""
+    """A scorer that asks a server, created by `http_scorer`."""
 
     def __init__(
         self,
@@ -56,9 +56,10 @@ class HTTPScorer:
         """Ask the server to score an episode.
 
         Raises:
-            TemporarilyUnscored: The server did not answer, not in time, or with a status that may
-                pass.
-            Unscored: The response is invalid, or gives a reason for no score.
+            TemporarilyUnscored: The server did not answer in time, or answered with a temporary
+                error status.
+            Unscored: The response is invalid or too large, has another error status, or gives a
+                reason for no score.
         """
         request = write_request(trajectory, self._messages)
         try:
@@ -70,8 +71,8 @@ class HTTPScorer:
         return read_response(answer, len(trajectory))
 
     async def _answer(self, request: bytes) -> bytes:
-        # One client per call: connections belong to an event loop, and this object does not. The
-        # time limit is for the whole answer, not for each part.
+        # Each call opens a client, since connections belong to an event loop and this object does
+        # not. `__call__` limits the time of the whole answer, so the client has no limit per read.
         client = HTTPClient(self._origin, timeout_s=None, ca_file=self._ca_file)
         try:
             async with client.request("POST", self._path, self._headers, request) as answer:
@@ -88,7 +89,7 @@ class HTTPScorer:
         words = body[:200].decode("utf-8", "replace")
         why = f"{self.name} answered {answer.status}: {words}"
         if answer.status in TEMPORARY_STATUS:
-            pause = answer.headers.get("retry-after", "")  # which may be a date
+            pause = answer.headers.get("retry-after", "")  # seconds, or a date, which is ignored
             raise TemporarilyUnscored(why, float(pause) if pause.isdecimal() else None)
         raise Unscored(why)
 
@@ -117,15 +118,15 @@ def http_scorer(
 
     Args:
         url: The address, ``http`` or ``https``.
-        timeout_s: Time limit in seconds for the whole response.
+        timeout_s: Time limit in seconds for the whole response. Default: 60.
         headers: Headers to send, such as an API key.
-        ca_file: CA certificates (PEM) that verify the server; by default those of OPENENV_CA_FILE,
-            or else the system's.
-        max_bytes: Maximum size of the response.
-        messages: Converts an episode to a conversation.
+        ca_file: File of CA certificates (PEM) that verify the server. Default: the file that
+            OPENENV_CA_FILE names, or else the system's certificates.
+        max_bytes: Maximum size of the response in bytes. Default: 1 MiB.
+        messages: Function that converts an episode to a conversation.
 
     Raises:
-        ValueError: `url` is no http or https address.
+        ValueError: `url` is not an http or https address.
     """
     return HTTPScorer(url, timeout_s, headers or {}, ca_file, max_bytes, messages)
 
@@ -138,7 +139,7 @@ Send = Callable[[Any], Awaitable[None]]
 
 
 class ScoringApp:
-    """An ASGI application that scores episodes; made by `scoring_app`."""
+    """An ASGI application that scores episodes, created by `scoring_app`."""
 
     def __init__(self, scorer: TrajectoryScorer, max_bytes: int) -> None:
         self._scorer = scorer
@@ -170,7 +171,7 @@ class ScoringApp:
             return 422, f"this is no request: {error}".encode(), b"text/plain"
 
     async def _read(self, receive: Receive) -> bytes | None:
-        """Return the body of a request, or None beyond the limit."""
+        """Return the body of a request, or None if the body exceeds the limit."""
         body, more = bytearray(), True
         while more:
             message = await receive()
@@ -186,11 +187,11 @@ def scoring_app(scorer: TrajectoryScorer, *, max_bytes: int = MAX_QUESTION_BYTES
 
         uvicorn.run(scoring_app(from_rubric(MyRubric)), port=9000)
 
-    Actions, observations and tasks are `Fields`: JSON objects whose names are attributes too. The
-    application checks no key; restrict access to it yourself.
+    Actions, observations and tasks are `Fields`: JSON objects whose fields are attributes too. The
+    application does not authenticate requests; restrict access to it yourself.
 
     Args:
         scorer: The scorer; use `from_rubric` for a rubric.
-        max_bytes: Maximum size of a request.
+        max_bytes: Maximum size of a request in bytes. Default: 64 MiB.
     """
     return ScoringApp(scorer, max_bytes)

@@ -1,9 +1,8 @@
 """Bridges to and from the scorers of Inspect AI (https://inspect.aisi.org.uk).
 
-In Inspect a scorer is an ``async`` function of a sample's state, with its conversation, and of a
-target, the right answer. It returns a score whose value may be a number, a letter (``C`` is 1,
-``P`` 0.5, ``I`` and ``N`` 0), or several of them by name; ``NaN`` means that the sample was not
-scored.
+In Inspect a scorer is an ``async`` function of a sample's state, which holds the conversation, and
+of a target, the right answer. The score's value may be a number, a letter (``C`` is 1, ``P`` 0.5,
+``I`` and ``N`` 0), or several of them by name; ``NaN`` means that the sample was not scored.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from openenv.rewards.external.scorers import make_score, scorer_name, to_number
 INSTALL = "pip install 'openenv[inspect]'"
 
 MODEL = "openenv/agent"
-GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # as `inspect_ai.scorer.value_to_float` has them
+GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # as in `inspect_ai.scorer.value_to_float`
 WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 
-# The names under which tasks hold the right answer.
+# Names of the task fields that may hold the right answer, in order of precedence.
 TARGETS = ("target", "answer", "solution")
 
 
@@ -68,7 +67,7 @@ def _library(needed_by: str) -> Any:
 
 
 class InspectScorer:
-    """An Inspect scorer as a trajectory scorer; made by `from_inspect`."""
+    """An Inspect scorer as a trajectory scorer, created by `from_inspect`."""
 
     def __init__(
         self,
@@ -88,8 +87,8 @@ class InspectScorer:
         """Score an episode.
 
         Raises:
-            Unscored: Inspect did not score it, or returned several values and `combine` is not
-                given.
+            Unscored: Inspect did not score the episode, or returned several values and `combine` is
+                not given.
         """
         target = self._library.scorer.Target(self._target(trajectory))
         state = _state(self._library, self._messages(trajectory), trajectory, target)
@@ -114,7 +113,7 @@ class InspectScorer:
         return make_score(self._combine(parts))
 
     def _finite(self, name: str, value: Any, why: str) -> float:
-        # Inspect's own function turns unknown values into 0.
+        # Not `value_to_float` of Inspect, which turns unknown values into 0.
         known = GRADES.get(value, WORDS.get(value.lower())) if isinstance(value, str) else None
         if known is None:
             known = math.nan if value is None else to_number(name, value)
@@ -137,14 +136,15 @@ def from_inspect(
         scorer = from_inspect(match(numeric=True))
 
     The state holds the conversation, the agent's last message as the model's output, and the task's
-    criteria and metadata. There is no sandbox: a scorer that uses one fails, and the episode is
-    unscored.
+    criteria and metadata. There is no sandbox: a scorer that needs a sandbox fails, and the episode
+    is unscored.
 
     Args:
         scorer: The scorer, such as ``match()`` or ``model_graded_qa(model=...)``.
-        target: Returns the right answer for an episode.
-        combine: Makes one number of several, for a scorer that returns several by name.
-        messages: Converts an episode to a conversation.
+        target: Function that returns the right answer for an episode; by default `target_of`.
+        combine: Function that turns several named values into one number. Required for a scorer
+            that returns several values.
+        messages: Function that converts an episode to a conversation.
 
     Raises:
         MissingPackage: Inspect AI is not installed.
@@ -223,7 +223,7 @@ def to_inspect(
         scorer: The scorer; use `from_rubric` for a rubric.
         name: Name of the scorer in Inspect; by default the scorer's own name.
         metrics: Inspect's metrics; by default the mean and its standard error.
-        episode: Makes an episode from a prompt, a completion and the keyword ``task``.
+        episode: Function that builds an episode from a prompt, a completion and a keyword ``task``.
 
     Raises:
         MissingPackage: Inspect AI is not installed.
@@ -243,7 +243,7 @@ def to_inspect(
 
         return score
 
-    own = scorer_name(scorer).rpartition(".")[2]  # as an identifier that Inspect can register
+    own = scorer_name(scorer).rpartition(".")[2]  # made an identifier, which Inspect can register
     name = name or re.sub(r"\W+", "_", own).strip("_") or "openenv"
     return library.scorer(metrics=measured, name=name)(made)()
 

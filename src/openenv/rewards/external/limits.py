@@ -3,11 +3,11 @@
 Invariants:
 
 - A call holds one slot of `ScoringSlots` from start to end. A thread cannot be killed, so a call
-  that exceeded its time limit keeps its slot until its thread returns; if all slots are held by
-  such calls, waiters fail at once instead of waiting forever.
-- With a cache, equal episodes that arrive together are scored once: the first caller leads, the
-  others wait for its future (`_running`). If the leader is cancelled, a waiter takes over.
-- Slots and futures are shared by threads and event loops; every change is made under a lock, and
+  that exceeded its time limit keeps its slot until its thread returns. If such calls hold all
+  slots, waiters fail at once instead of waiting forever.
+- With a cache, equal episodes that arrive together are scored once: the first caller leads, and the
+  others wait for the leader's future (`_running`). If the leader is cancelled, a waiter takes over.
+- Threads and event loops share slots and futures. Every change is made under a lock, and
   nothing is awaited while a lock is held.
 """
 
@@ -53,15 +53,15 @@ END_GRACE_S = 1.0  # for a cancelled coroutine
 
 
 class _ScoringAbandoned(Exception):
-    """An error for waiters: the caller that was scoring for all of them was cancelled."""
+    """An error for waiters: the caller that computed the shared score was cancelled."""
 
 
 def is_temporary(error: BaseException) -> bool:
     """Return whether a repeated call may succeed after this error.
 
-    True for `TemporarilyUnscored`, a timeout, a refused or broken connection, and an HTTP status
-    that says that a server is busy. The status is read from ``status_code``, as set by the clients
-    of OpenAI and Anthropic and by httpx, or from the ``status`` of an `LLMError`. Causes are
+    True for `TemporarilyUnscored`, a timeout, a refused or broken connection, and an HTTP status of
+    a busy server. The status is read from ``status_code``, which httpx and the clients of OpenAI
+    and Anthropic set, or from the ``status`` of an `OpenEnvError` such as `LLMError`. Causes are
     searched too.
     """
     seen: BaseException | None = error
@@ -82,9 +82,9 @@ def is_temporary(error: BaseException) -> bool:
 
 
 class ScoringSlots:
-    """A semaphore for calls that is shared by all threads and event loops.
+    """A semaphore that all threads and event loops share.
 
-    A call that exceeds its time limit keeps its slot until it really ends.
+    A call that exceeds its time limit keeps its slot until the call really ends.
     """
 
     def __init__(self, count: int) -> None:
@@ -118,7 +118,7 @@ class ScoringSlots:
             raise
 
     def release(self) -> None:
-        """Give a slot to the longest waiting call."""
+        """Give the slot to the call that has waited longest, or make it free."""
         with self._lock:
             while self._waiting:
                 place = self._waiting.popleft()
@@ -150,7 +150,7 @@ class ScoringSlots:
 
 
 class BoundedScorer:
-    """A scorer with limits; made by `bounded`."""
+    """A scorer with limits, created by `bounded`."""
 
     def __init__(
         self,
@@ -178,14 +178,14 @@ class BoundedScorer:
 
     @property
     def is_batch(self) -> bool:
-        """True if the scorer takes several episodes in a call."""
+        """True if the scorer accepts several episodes in one call."""
         return hasattr(self.scorer, "score_many")
 
     async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
         """Score an episode.
 
         Raises:
-            Unscored: No score after all attempts, or not in time.
+            Unscored: The episode was not scored after all attempts, or not in time.
         """
         key = self._key(trajectory)
         if key is None:
@@ -193,7 +193,7 @@ class BoundedScorer:
         return await self._score_once(key, trajectory)
 
     async def score_many(self, trajectories: Sequence[Trajectory[Any, Any]]) -> list[Score]:
-        """Score several episodes, in one call if the scorer has ``score_many``.
+        """Score several episodes, in one call if the scorer has a method ``score_many``.
 
         Returns:
             One score per episode, in order. An episode that could not be scored has the reason in
@@ -212,7 +212,7 @@ class BoundedScorer:
         return [score for score in scores if score is not None]
 
     def _key(self, trajectory: Trajectory[Any, Any]) -> str | None:
-        """Return the cache key of an episode, or None for an episode that is not cached."""
+        """Return the cache key of an episode, or None if the episode is not cached."""
         if self.cache is None:
             return None
         try:
@@ -247,7 +247,7 @@ class BoundedScorer:
     # ------------------------------------------------------------------ shared results
 
     async def _score_once(self, key: str, trajectory: Trajectory[Any, Any]) -> Score:
-        """Return the cached score, or compute a score that all concurrent callers share."""
+        """Return the cached score, or compute a score shared by all concurrent callers."""
         while (found := self._lookup(key)) is None:
             with self._lock:
                 running = self._running.get(key)
@@ -338,7 +338,7 @@ class BoundedScorer:
         return await self._run_in_slot(lambda: asyncio.ensure_future(outcome), outcome)
 
     async def _run_in_slot(self, begin: Callable[[], _Work], coroutine: Any = None) -> Any:
-        """Start work in a slot and wait for it; close `coroutine` if there is no slot."""
+        """Start work in a slot and wait for the result; close `coroutine` if there is no slot."""
         try:
             await self._slots.acquire()
         except BaseException:
@@ -355,8 +355,8 @@ class BoundedScorer:
     async def _wait_for(self, work: _Work) -> Any:
         """Wait for work that holds a slot, and release the slot when the work ends.
 
-        A coroutine is cancelled when its time is up. A thread cannot be ended: it is left running
-        and holds its slot until it returns.
+        A coroutine is cancelled when its time is up. A thread cannot be ended: the thread is left
+        running and holds its slot until it returns.
         """
         is_thread = isinstance(work, concurrent.futures.Future)
         waited, is_late = asyncio.wrap_future(work), False
@@ -386,7 +386,7 @@ class BoundedScorer:
 
         def is_over(done: Any) -> None:
             if not done.cancelled():
-                done.exception()  # retrieved, since nothing else will
+                done.exception()  # otherwise asyncio logs that it was never retrieved
             self._slots.be_over() if is_overdue else self._slots.release()
 
         work.add_done_callback(is_over)
@@ -424,29 +424,30 @@ def bounded(
 
         env.trajectory_scorer = bounded(http_scorer(URL), timeout_s=10, cache="scores")
 
-    The result is a scorer too: a coroutine function for any number of threads and event loops. A
-    plain scorer is called on threads, so that it does not block the event loop. An episode that is
-    not scored in time or after the last attempt is `Unscored`, with the reason, and never 0.
+    The result is a scorer too: a coroutine function that any number of threads and event loops may
+    call. A plain scorer is called on threads, so that it does not block the event loop. An episode
+    that is not scored in time or after the last attempt is `Unscored`, with the reason, and never
+    gets 0.
 
     Args:
         scorer: The scorer to limit.
         timeout_s: Time limit in seconds for one attempt, without the wait for a slot; None for no
-            limit. A coroutine is cancelled; a thread cannot be ended and keeps its slot.
-        retries: Number of further attempts after a temporary error. Pauses grow from up to 0.5 s to
-            up to 30 s; a server's ``Retry-After`` is obeyed up to 30 s.
-        concurrency: Maximum number of concurrent calls of this scorer in the process; fewer if its
-            ``max_concurrency`` is lower. If all of them exceeded their time limit, further calls
-            are unscored at once.
+            limit. Default: 60. A coroutine is cancelled; a thread cannot be ended and keeps its
+            slot.
+        retries: Number of further attempts after a temporary error. Default: 2. Pauses grow from up
+            to 0.5 s to up to 30 s; a server's ``Retry-After`` is obeyed up to 30 s.
+        concurrency: Maximum number of concurrent calls of this scorer in the process. Default: 16,
+            or the scorer's ``max_concurrency`` if that is lower. If calls that exceeded their time
+            limit hold all slots, further calls are unscored at once.
         cache: A directory, a number of scores to keep in memory, or a `ScoreCache`. Equal episodes
-            are then scored once, also if they arrive together. Failures are not cached.
-        identity: Text that identifies the scorer in the cache; by default derived by
-            `scorer_identity`. Change it when the scorer starts to score differently: with another
-            model of a judge, say.
-        retry_on: Decides whether an error is worth another attempt.
+            are then scored once, even if they arrive together. Failures are not cached.
+        identity: Text that identifies the scorer in the cache; by default from `scorer_identity`.
+            Change it when the scorer starts to score differently, such as with another judge model.
+        retry_on: Function that decides whether to try again after an error.
 
     Raises:
-        ValueError: A limit is out of range; or a cache on disk is given for a scorer without an
-            identity.
+        ValueError: A limit is out of range, or a cache outside memory is given for a scorer without
+            an identity.
     """
     if timeout_s is not None and not timeout_s > 0:
         raise ValueError(f"timeout_s must be above 0, not {timeout_s}")

@@ -16,7 +16,7 @@ SCHEMES = ("command", "http", "https", "reasoning_gym")
 
 
 class ScorerNameError(OpenEnvError, ValueError):
-    """A text that names no scorer. The message says what was expected."""
+    """An error for a text that names no scorer. The message says what was expected."""
 
 
 def resolve_scorer(name: str) -> TrajectoryScorer:
@@ -25,8 +25,8 @@ def resolve_scorer(name: str) -> TrajectoryScorer:
     Args:
         name: One of
 
-            - ``module:function``, or ``file.py:function``: a scorer; a rubric, or its class; or
-              another class that can be made without arguments and called;
+            - ``module:name`` or ``file.py:name``: a scorer, a rubric, a class of rubrics, or a
+              class that can be created without arguments and whose instances are scorers;
             - ``http://...`` or ``https://...``: see `openenv.rewards.external.http_scorer`;
             - ``command:PROGRAM ARGUMENTS``: see `openenv.rewards.external.command_scorer`;
             - ``reasoning_gym:DATASET``: see `openenv.rewards.external.from_reasoning_gym`.
@@ -71,7 +71,7 @@ def resolve_token_credit(name: str) -> TokenCredit:
     """Return the token credit assignment that ``last``, ``spread`` or ``module:function`` names.
 
     Raises:
-        ScorerNameError: The name is unknown.
+        ScorerNameError: The name is unknown or names an object that cannot be called.
     """
     known: dict[str, TokenCredit] = {"last": last_token, "spread": spread_over_tokens}
     if name in known:

@@ -1,13 +1,13 @@
 """Bridges to and from Reasoning Gym (https://github.com/open-thought/reasoning-gym).
 
-A dataset of Reasoning Gym scores an answer against the entry that was asked, from 0 to 1.
+A dataset of Reasoning Gym scores an answer to one of its entries with a number from 0 to 1.
 
-Version 0.1.25 scores by evaluating text in eleven datasets: by `eval`, or by SymPy's
+In version 0.1.25 eleven datasets score by evaluating text with `eval`, or with SymPy's
 ``parse_expr``, which uses `eval`. In nine of them the text is the answer, so an agent could answer
-with a program, which would run here; in the other two the text is from the entry, which may come
-from a file. For the nine this module installs the guards of the reasoning_gym environment, which
-accept literals and formulas only. A dataset without a guard is refused unless the caller passes
-``may_evaluate=True``.
+with a program, which would run in this process. In the other two the text is part of the entry,
+which may come from a file. For the nine this module installs the guards of the reasoning_gym
+environment, which accept only literals and formulas. A dataset without a guard is refused unless
+the caller passes ``may_evaluate=True``.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ EVALUATING = frozenset({"eval", "exec", "parse_expr", "sympify"})
 
 
 def entry_of(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
-    """Return the dataset entry that was asked in an episode.
+    """Return the dataset entry that an episode is about.
 
-    The entry is the task's ``entry``; or its ``question``, ``answer`` and ``metadata``; or the last
-    observation's ``question``, ``correct_answer`` and ``dataset_metadata``, as the reasoning_gym
-    environment returns them.
+    The entry is the task's ``entry``; or the task's ``question``, ``answer`` and ``metadata``; or
+    the last observation's ``question``, ``correct_answer`` and ``dataset_metadata``, as the
+    reasoning_gym environment returns them.
 
     Raises:
-        Unscored: None of these is present.
+        Unscored: The episode has none of these.
     """
     known = task_of(trajectory)
     if isinstance(known.get("entry"), dict):
@@ -68,7 +68,7 @@ def entry_of(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
 
 
 class ReasoningGymScorer:
-    """A dataset of Reasoning Gym as a trajectory scorer; made by `from_reasoning_gym`."""
+    """A dataset of Reasoning Gym as a trajectory scorer, created by `from_reasoning_gym`."""
 
     max_concurrency = 1  # datasets are not thread-safe
 
@@ -95,7 +95,7 @@ class ReasoningGymScorer:
         """Score an episode.
 
         Raises:
-            Unscored: There is no entry, or no answer.
+            Unscored: The episode has no entry or no answer.
         """
         entry = dict(self._entry(trajectory))
         if self._answer is not None:
@@ -131,17 +131,18 @@ def from_reasoning_gym(
 
     Args:
         dataset: The name of a dataset, or a dataset.
-        entry: Returns the entry that was asked in an episode.
-        answer: Returns the answer that was given; by default the text of the agent's last message.
-        messages: Converts an episode to a conversation.
+        entry: Function that returns the dataset entry of an episode; by default `entry_of`.
+        answer: Function that returns the agent's answer; by default the text of the agent's last
+            message.
+        messages: Function that converts an episode to a conversation.
         may_evaluate: Allow a dataset that evaluates the text of an answer or entry as Python.
         **config: Options of the dataset, if `dataset` is a name.
 
     Raises:
-        MissingPackage: Reasoning Gym is not installed; or the dataset evaluates text, and the
-            guards are not installed.
-        ValueError: The dataset is unknown, does not accept these options, or evaluates text without
-            a guard.
+        MissingPackage: Reasoning Gym is not installed, or the dataset evaluates text and the
+            reasoning_gym environment, which has the guards, is not installed.
+        ValueError: The dataset is unknown, rejects these options, or evaluates text without a
+            guard; or options are given for a dataset that is not a name.
     """
     with needs("from_reasoning_gym"):
         import reasoning_gym  # pyright: ignore[reportMissingImports]
@@ -195,7 +196,7 @@ def _check_guarded(dataset: Any) -> None:
 
 
 def _names_used(cls: type) -> set[str]:
-    """Return all names that scoring an answer uses, through all functions of the library."""
+    """Return all names that scoring an answer uses, following calls within the library."""
     seen: set[Any] = set()
     names: set[str] = set()
     waiting = [cls.score_answer]  # type: ignore[attr-defined]
@@ -243,7 +244,7 @@ def to_reasoning_gym(
     Args:
         dataset: A dataset; not modified.
         scorer: The scorer; use `from_rubric` for a rubric.
-        episode: Makes an episode from a prompt, a completion and the keyword ``task``.
+        episode: Function that builds an episode from a prompt, a completion and a keyword ``task``.
 
     Returns:
         A dataset with the same questions.

@@ -26,13 +26,13 @@ AnyRubric = Rubric | Callable[[Any, Any], Any]
 
 
 class RubricScorer:
-    """A rubric as a trajectory scorer; made by `from_rubric`."""
+    """A rubric as a trajectory scorer, created by `from_rubric`."""
 
     def __init__(self, rubric: AnyRubric | type[Rubric], name: str) -> None:
         self.rubric = rubric
         self.name = name
         if not isinstance(rubric, type):
-            self.max_concurrency = 1  # it knows one episode at a time
+            self.max_concurrency = 1  # an instance holds the state of one episode at a time
         self._turns = ScoringSlots(1)
 
     async def __call__(self, trajectory: Trajectory[Any, Any]) -> Score:
@@ -52,7 +52,7 @@ class RubricScorer:
 
 
 class _RubricReplay:
-    """A replay of a recorded episode to a rubric."""
+    """A replay of a recorded episode through a rubric."""
 
     def __init__(self, rubric: Any, trajectory: Trajectory[Any, Any]) -> None:
         self.rubric = rubric
@@ -73,8 +73,8 @@ class _RubricReplay:
         if callable(reset):
             await self._call(reset)
         while len(self.rewards) < len(self.trajectory):
-            # A rubric may compute for long, or block: it is called on a thread. What it awaits
-            # belongs to this loop.
+            # A rubric may compute for long, or block, so it is called on a thread. Its awaitables
+            # are awaited on this event loop.
             pending = await self._call(self._step_until_pending)
             if pending is not None:
                 try:
@@ -107,7 +107,7 @@ class _RubricReplay:
         return await outcome if is_pending(outcome) else outcome
 
     def _step_until_pending(self) -> _PendingScore | None:
-        """Score steps until one has to be awaited."""
+        """Score steps up to the first step whose score has to be awaited."""
         while len(self.rewards) < len(self.trajectory):
             action, observation = self.trajectory[len(self.rewards)]
             try:
@@ -138,17 +138,17 @@ class _PendingScore:
 
 
 def from_rubric(rubric: AnyRubric | type[Rubric], *, name: str | None = None) -> RubricScorer:
-    """Make a trajectory scorer that replays each episode to a rubric, step by step.
+    """Make a trajectory scorer that replays each episode through a rubric, step by step.
 
-    Each step gets the rubric's score, and the episode gets their sum. A rubric that scores the
-    episode as a whole (`TrajectoryRubric`) gives its score at the end, and its own rewards of
-    steps; if the episode was cut off, so that no observation is done, its `score_trajectory` is
+    Each step gets the rubric's score, and the episode gets the sum. A `TrajectoryRubric`, which
+    scores the episode as a whole, gives the episode's score at the end, and the rewards of steps.
+    If the episode was cut off, so that the last observation is not done, `score_trajectory` is
     called.
 
     Args:
-        rubric: A rubric, which then scores one episode at a time; a class, of which each episode
-            gets a new instance; or a function of an action and an observation.
-        name: Name of the scorer; by default the name of the class.
+        rubric: A rubric, which then scores one episode at a time; a class of rubrics, of which each
+            episode gets a new instance; or a function of an action and an observation.
+        name: Name of the scorer; by default the name of the rubric's class or of the function.
     """
     own = rubric if isinstance(rubric, type) else type(rubric)
     return RubricScorer(
@@ -157,7 +157,7 @@ def from_rubric(rubric: AnyRubric | type[Rubric], *, name: str | None = None) ->
 
 
 class ScorerRubric(Rubric):
-    """A rubric that scores each step with a trajectory scorer; made by `to_rubric`."""
+    """A rubric that scores each step with a trajectory scorer, created by `to_rubric`."""
 
     def __init__(self, scorer: TrajectoryScorer, name: str) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class ScorerRubric(Rubric):
 
 
 class WholeScorerRubric(TrajectoryRubric):
-    """A rubric that scores an episode at the end with a scorer; made by `to_rubric`."""
+    """A rubric that scores an episode at the end with a scorer, created by `to_rubric`."""
 
     def __init__(self, scorer: TrajectoryScorer, name: str) -> None:
         super().__init__(keep=getattr(scorer, "keep", None))
@@ -210,10 +210,10 @@ class WholeScorerRubric(TrajectoryRubric):
         return self._score.value
 
     def compute_step_rewards(self) -> list[float]:
-        """Return the scorer's rewards of steps; without any, give the last step the whole score.
+        """Return the scorer's rewards of steps, or give the last step the whole score.
 
         Raises:
-            Unscored: The episode goes on or could not be scored.
+            Unscored: The episode goes on or has no score.
         """
         if self._score is None or self._score.value is None:
             raise Unscored("the episode has no score that its steps could share")
@@ -234,9 +234,9 @@ def to_rubric(
         rubric = WeightedSum([Correct(), to_rubric(http_scorer(URL))], [0.8, 0.2])
 
     Args:
-        scorer: The scorer. If it has to be awaited, so does the rubric.
-        whole: Score the episode at its end, and 0 before; by default each step is scored as an
-            episode with one step.
+        scorer: The scorer. If the scorer has to be awaited, so does the rubric.
+        whole: Score the whole episode at its end, and earlier steps 0. By default each step is
+            scored as an episode with one step.
         name: Name of the component; by default the scorer's name.
     """
     name = name or scorer_name(scorer).rpartition(".")[2]

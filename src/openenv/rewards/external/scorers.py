@@ -1,12 +1,12 @@
 """Functions that all bridges share: call a scorer, read the result, identify the scorer.
 
-A scorer is a function, plain or ``async def``, of a `Trajectory`: a trajectory scorer of
-`openenv.rewards.delayed`. So each is accepted by `Environment.trajectory_scorer`, a client, a
-rollout, and ``openenv score``. A scorer may also have
+A scorer is a function, plain or ``async def``, of a `Trajectory`: a trajectory scorer as defined by
+`openenv.rewards.delayed`. `Environment.trajectory_scorer`, clients, rollouts and ``openenv score``
+accept every scorer. A scorer may also have
 
 - ``score_many(trajectories)``, plain or ``async def``, which returns one result per episode;
-- ``identity``: text that changes when the scorer starts to score differently; the key of its scores
-  in a cache.
+- ``identity``: text that changes when the scorer starts to score differently; part of the key under
+  which its scores are cached.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ TEMPORARY_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
 class TemporarilyUnscored(Unscored):
-    """A failure to score that may pass, such as a busy server.
+    """A passing failure to score, such as a busy server.
 
     Attributes:
-        retry_after_s: Seconds that the server asks to wait; None if it does not say.
+        retry_after_s: Seconds that the server asks to wait; None if the server does not say.
     """
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
@@ -71,7 +71,7 @@ def to_number(name: str, value: Any) -> float:
     """Convert a reward of another library to a number.
 
     Raises:
-        Unscored: The value is no number.
+        Unscored: The value is not a number.
     """
     try:
         return float(value)
@@ -80,10 +80,12 @@ def to_number(name: str, value: Any) -> float:
 
 
 def as_score(outcome: Any, steps: int) -> Score:
-    """Convert a scorer's result to a `Score`: a number, a list with a number per step, or None.
+    """Convert a scorer's result to a `Score`.
+
+    The result may be a `Score`, a number, a list with one number per step, or None.
 
     Raises:
-        Unscored: The result is of another type, not finite, or a list of another length.
+        Unscored: The result has another type, is not finite, or is a list of another length.
     """
     if outcome is None:
         return Score()
@@ -108,7 +110,7 @@ def _check_count(shares: Sequence[Any] | None, steps: int) -> None:
 def add_weighted(
     parts: Mapping[str, float | None], weights: Mapping[str, float] | None = None
 ) -> Score:
-    """Add up the rewards of several scorers, each times a weight; leave out None.
+    """Add up the weighted rewards of several scorers, leaving out None.
 
     Raises:
         Unscored: A number is not finite.
@@ -128,7 +130,7 @@ def add_weighted(
 
 
 def is_coroutine_function(scorer: Any) -> bool:
-    """Return whether calling the scorer gives an awaitable."""
+    """Return whether the scorer, or its ``__call__`` method, is a coroutine function."""
     call = getattr(scorer, "__call__", None)  # noqa: B004  # the method of an instance's class
     return inspect.iscoroutinefunction(scorer) or inspect.iscoroutinefunction(call)
 
@@ -141,7 +143,7 @@ def on_thread(function: Callable[..., T], *arguments: Any) -> concurrent.futures
     def work() -> None:
         try:
             found = function(*arguments)
-        except StopIteration as error:  # asyncio futures do not accept it
+        except StopIteration as error:  # asyncio futures do not accept this exception
             future.set_exception(RuntimeError(f"StopIteration: {error}"))
         except BaseException as error:
             future.set_exception(error)
@@ -172,7 +174,7 @@ def await_result(outcome: Any) -> Any:
 
 
 async def score_now(scorer: TrajectoryScorer, trajectory: Trajectory[Any, Any]) -> Score:
-    """Score an episode and raise if there is no score.
+    """Score an episode, and raise an exception if the episode is unscored.
 
     Raises:
         Unscored: The scorer could not score the episode.
@@ -184,7 +186,7 @@ async def score_now(scorer: TrajectoryScorer, trajectory: Trajectory[Any, Any]) 
 
 
 def require_score(score: Score) -> Score:
-    """Return a score, unless it says why there is none: that is raised as `Unscored`."""
+    """Return a score, or raise `Unscored` if the score gives a reason for no score."""
     if score.unscored:
         raise Unscored(score.unscored)
     return score
@@ -194,7 +196,7 @@ def require_score(score: Score) -> Score:
 
 
 def scorer_name(scorer: Any) -> str:
-    """Return the scorer's name, for messages and components."""
+    """Return the scorer's name for messages and components."""
     for attribute in ("name", "__qualname__"):
         name = getattr(scorer, attribute, None)
         if isinstance(name, str) and name:
@@ -205,8 +207,8 @@ def scorer_name(scorer: Any) -> str:
 def scorer_identity(scorer: Any) -> str | None:
     """Return text that changes when the scorer starts to score differently, or None if unknown.
 
-    The identity is the scorer's ``identity``, or for a function of a module, its name and a digest
-    of its code. Functions that it calls are not considered.
+    The identity is the scorer's ``identity`` attribute. A function of a module is identified by its
+    name and a digest of its source; changes of the functions that it calls are not detected.
     """
     identity = getattr(scorer, "identity", None)
     if isinstance(identity, str):
@@ -224,7 +226,7 @@ def scorer_identity(scorer: Any) -> str | None:
 
 
 def extend_identity(identity: str, *functions: Callable[..., Any]) -> str | None:
-    """Extend a scorer's identity by those of functions; return None if any is unknown."""
+    """Return the identity extended by those of the functions, or None if one is unknown."""
     told = [scorer_identity(function) for function in functions]
     return None if None in told else f"{identity}:{','.join(map(str, told))}"
 
@@ -235,8 +237,8 @@ def extend_identity(identity: str, *functions: Callable[..., Any]) -> str | None
 def trajectory_to_json(trajectory: Trajectory[Any, Any]) -> dict[str, Any]:
     """Convert an episode to JSON values, with all fields of the task that scoring may use.
 
-    Bytes become base64; numbers that JSON cannot express (``NaN``, ``Infinity``) become their
-    names.
+    Bytes become base64. Numbers that JSON cannot express become the strings ``NaN`` and
+    ``Infinity``.
     """
     rewards = [*trajectory.rewards, *[None] * (len(trajectory) - len(trajectory.rewards))]
     steps = [
@@ -254,7 +256,7 @@ def to_json_value(value: Any) -> Any:
     """Convert a value to JSON values.
 
     Raises:
-        Unscored: The value has no JSON form.
+        Unscored: The value cannot be converted.
     """
     try:
         return to_jsonable_python(

@@ -1,9 +1,9 @@
 """Bridges to and from the reward functions of TRL.
 
 TRL (https://huggingface.co/docs/trl, `GRPOTrainer`) calls a function with a batch, ``f(prompts=...,
-completions=..., **columns)``, and takes a list with a number for each completion, or None to leave
-a completion out. Prompts and completions are text, or messages if the dataset is conversational;
-the columns are those of the dataset, as lists. TRL itself need not be installed.
+completions=..., **columns)``. The function returns a list with one number per completion, or None
+to leave out a completion. Prompts and completions are text, or messages if the dataset is
+conversational. The columns are those of the dataset, as lists. TRL itself need not be installed.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ logger = logging.getLogger(__name__)
 
 RewardFunction = Callable[..., Any]
 
-# Arguments that TRL passes in addition to the columns, with their values without a trainer.
+# Arguments that TRL passes in addition to the columns, and their values if there is no trainer.
 OF_TRAINER: dict[str, Any] = {"trainer_state": None, "log_extra": None, "log_metric": None}
 
 
 class RewardFunctions:
-    """Reward functions of TRL, combined into a trajectory scorer; made by `from_trl`."""
+    """Reward functions of TRL combined into a trajectory scorer, created by `from_trl`."""
 
     def __init__(
         self,
@@ -121,23 +121,23 @@ def from_trl(
 
         scorer = from_trl(accuracy)
 
-    The functions may be ``async def``; others are called on a thread. Each is called once for all
-    episodes that are scored together. The rewards of several functions are added up, each times its
-    weight, and become the components, under the names of the functions. A function that returns
-    None for an episode is left out of that episode's sum.
+    Functions may be ``async def``; others are called on a thread. Each function is called once for
+    all episodes that are scored together. The weighted rewards of several functions are added up,
+    and become the components under the names of the functions. A function that returns None for an
+    episode is left out of that episode's sum.
 
     Args:
-        *functions: The functions.
-        weights: One factor per function; 1 by default.
-        conversational: The functions take lists of messages; otherwise they take text: the prompt,
-            and all messages of the agent.
-        columns: Returns further columns for an episode; by default `task_of`. A function without
-            ``**kwargs`` gets only the columns that it names.
-        messages: Converts an episode to a conversation.
+        *functions: The reward functions.
+        weights: One factor per function. Default: 1 for each.
+        conversational: Pass lists of messages to the functions. By default the functions get text:
+            the prompt, and all messages of the agent.
+        columns: Function that returns further columns for an episode; by default `task_of`. A
+            reward function without ``**kwargs`` gets only the columns that it names.
+        messages: Function that converts an episode to a conversation.
 
     Raises:
-        ValueError: There are no functions, two have the same name, or the number of weights
-            differs.
+        ValueError: There are no functions, two functions have the same name, or the number of
+            weights differs from the number of functions.
     """
     return RewardFunctions(functions, weights, conversational, columns, messages)
 
@@ -202,11 +202,11 @@ def to_trl(
     reason.
 
     Args:
-        scorer: The scorer; use `from_rubric` for a rubric. A batch is scored in one call if the
-            scorer takes several episodes, otherwise 16 at a time, or one after the other if it is a
-            plain function. Wrap it in `bounded` to choose other limits.
+        scorer: The scorer; use `from_rubric` for a rubric. A scorer with ``score_many`` scores a
+            batch in one call. Otherwise a coroutine function scores 16 episodes at a time, and a
+            plain function one. Wrap the scorer in `bounded` to choose other limits.
         name: Name of the function in TRL's logs; by default the scorer's name.
-        episode: Makes an episode from a prompt, a completion and the keyword ``task``.
+        episode: Function that builds an episode from a prompt, a completion and a keyword ``task``.
     """
 
     if not isinstance(scorer, BoundedScorer):  # otherwise keep its limits
@@ -218,7 +218,7 @@ def to_trl(
         prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
         count = len(completions)
-        lists = {  # columns of another length are no columns of rows
+        lists = {  # values of another length do not belong to rows
             name: values
             for name, values in columns.items()
             if isinstance(values, Sequence) and not isinstance(values, str) and len(values) == count

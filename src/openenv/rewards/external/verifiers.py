@@ -1,10 +1,10 @@
 """Bridges to and from the rewards and judges of verifiers (0.4).
 
 In verifiers (https://github.com/PrimeIntellect-ai/verifiers) a task has reward functions,
-``@vf.reward async def correct(self, trace)``, and may have judges plugged in; they score a trace,
-which holds the conversation. A standalone function takes arguments by name: ``task`` (the task's
-data) and ``trace``; and, as in versions before 0.4, ``prompt``, ``completion``, ``answer``,
-``info`` and ``state``.
+``@vf.reward async def correct(self, trace)``, and may have judges. Both score a trace, which holds
+the conversation. A standalone function takes arguments by name: ``task`` (the task's data) and
+``trace``; and, as in versions before 0.4, ``prompt``, ``completion``, ``answer``, ``info`` and
+``state``.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class VerifiersScorer:
         """Score an episode.
 
         Raises:
-            Unscored: The task lacks a field that a reward needs.
+            Unscored: The task lacks a field that a reward needs, a reward is missing or is not a
+                number, or two rewards have the same name.
         """
         vf = _library("from_verifiers")
         known, messages = self._data(trajectory), self._messages(trajectory)
@@ -95,19 +96,19 @@ def from_verifiers(
         scorer = from_verifiers(vf.ReferenceJudge(config))
         scorer = from_verifiers(exact, length_penalty)  # functions
 
-    The rewards are added up by their weights, as in verifiers, and become the components. There is
-    no runtime after an episode, so functions that need one are refused.
+    The weighted rewards are added up, as in verifiers, and become the components. There is no
+    runtime after an episode, so functions that need a runtime are refused.
 
     Args:
-        *sources: A `vf.Task`, or its class, which is then made from the task's data for each
-            episode; a `vf.Judge`; functions, with the weight that ``@vf.reward(weight=...)`` gave
-            them.
-        data: Returns the fields of the task's data for an episode; by default `task_of`.
-        messages: Converts an episode to a conversation.
+        *sources: Sources of rewards: a `vf.Task`; a class of tasks, which is created from the
+            task's data for each episode; a `vf.Judge`; or a function, with the weight that
+            ``@vf.reward(weight=...)`` set.
+        data: Function that returns the fields of the task's data; by default `task_of`.
+        messages: Function that converts an episode to a conversation.
 
     Raises:
         MissingPackage: verifiers is not installed.
-        TypeError: A source is none of these.
+        TypeError: A source has another type.
         ValueError: A source needs a runtime, or there is no source.
     """
     return VerifiersScorer(sources, data, messages)
@@ -272,16 +273,16 @@ def to_verifiers(
         class MyTask(vf.Task[MyData]):
             solved = to_verifiers(scorer)
 
-    It may be an attribute of a task, as here, or be named in a configuration: ``fn =
+    The reward may be an attribute of a task, as here, or be named in a configuration: ``fn =
     "my_module:solved"``. The task of an episode has the ``id`` and the ``prompt`` of the task's
-    data, and all of the data as criteria. If the episode cannot be scored the reward raises, and
-    verifiers records an error and no reward.
+    data, and all of the data as criteria. If the episode cannot be scored, the reward raises
+    `Unscored`, and verifiers records an error instead of a reward.
 
     Args:
         scorer: The scorer; use `from_rubric` for a rubric.
         name: Name of the reward; by default the scorer's name.
-        weight: Weight of the reward.
-        episode: Makes an episode from a prompt, a completion and the keyword ``task``.
+        weight: Weight of the reward. Default: 1.
+        episode: Function that builds an episode from a prompt, a completion and a keyword ``task``.
 
     Raises:
         MissingPackage: verifiers is not installed.

@@ -7,7 +7,7 @@ Request:
                     "reward"}, ...]},
      "messages": [{"role", "content", ...}, ...]}
 
-``task`` has all fields that scoring may use, and ``messages`` are the episode as a conversation.
+``task`` has all fields that scoring may use, and ``messages`` is the episode as a conversation.
 
 Response:
 
@@ -88,7 +88,8 @@ def read_response(data: bytes, steps: int) -> Score:
     """Decode a response.
 
     Args:
-        steps: Number of steps of the episode.
+        data: The body of the response.
+        steps: Number of steps in the episode.
 
     Raises:
         Unscored: The response gives a reason for no score, or is invalid.
@@ -121,7 +122,7 @@ def read_request(data: bytes) -> Trajectory[Any, Any]:
 async def answer_request(scorer: TrajectoryScorer, data: bytes) -> bytes:
     """Score the episode of a request and return the response.
 
-    A scorer that is no coroutine function is called on a thread.
+    A scorer that is not a coroutine function is called on a thread.
 
     Raises:
         ValueError: The request is invalid.

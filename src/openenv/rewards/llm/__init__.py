@@ -3,8 +3,8 @@
     async with OpenAIClient("http://localhost", 8000, "Qwen/Qwen3-4B") as client:
         text = await client.complete("What is 2 + 2?", temperature=0.7, seed=1)
 
-The SDKs are imported when a client is made: ``pip install 'openenv[llm]'``. Read
-`client.py` (the interface) first.
+The SDKs are imported when a client is created; install them with ``pip install 'openenv[llm]'``.
+Read `client.py` (the interface) first.
 """
 
 from __future__ import annotations

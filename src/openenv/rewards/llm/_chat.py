@@ -27,7 +27,7 @@ class ChatClient(LLMClient):
     """A client of a chat model that holds an SDK client per event loop.
 
     Raises:
-        ValueError: `endpoint` is no URL, `port` no port, or they contradict each other.
+        ValueError: `endpoint` is not a valid URL, `port` is not a valid port, or the two differ.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ChatClient(LLMClient):
             return self._read(
                 await self._send(self._clients.get(), {**request, "timeout": timeout})
             )
-        except self._sdk.APIError as error:  # of which both SDKs have the same classes
+        except self._sdk.APIError as error:  # both SDKs name their error classes alike
             kind = LLMUnreachable if isinstance(error, self._sdk.APIConnectionError) else LLMError
             if isinstance(error, self._sdk.APITimeoutError):
                 kind = LLMTimeout
@@ -125,7 +125,7 @@ class ChatClient(LLMClient):
 
 
 def is_system(message: Mapping[str, Any]) -> bool:
-    """Return whether a message instructs the model for the whole conversation."""
+    """Return whether a message has the role ``system`` or ``developer``."""
     return message.get("role") in ("system", "developer")
 
 

@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class PerLoop(Generic[T]):
-    """A factory that keeps an object for each open event loop.
+    """A factory that keeps one object for each open event loop.
 
     Args:
-        make: Makes an object; called inside the loop.
+        make: Function that creates an object; called inside the loop.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -21,7 +21,7 @@ class PerLoop(Generic[T]):
         self._made: dict[asyncio.AbstractEventLoop, T] = {}
 
     def get(self) -> T:
-        """Return the object of the running loop; make an object if there is none."""
+        """Return the object of the running loop, creating the object if necessary."""
         loop = asyncio.get_running_loop()
         if loop not in self._made:
             self._made = {one: made for one, made in self._made.items() if not one.is_closed()}

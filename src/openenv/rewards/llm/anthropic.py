@@ -16,15 +16,15 @@ from openenv.rewards.llm.client import LLMResponse, ToolCall, Usage
 class AnthropicClient(ChatClient):
     """A client of a model behind Anthropic's Messages API.
 
-    Conversations are given in the form of OpenAI's API and translated. `stop` becomes
-    ``stop_sequences``. The API has no seed.
+    Conversations in the form of OpenAI's API are translated. `stop` becomes ``stop_sequences``. The
+    API has no seed: a call with `seed` raises `NotSupported`.
 
-    The arguments are those of `OpenAIClient`, other than `use_max_completion_tokens`; no path is
-    added to `endpoint`. Some models require `temperature=None`.
+    The arguments are those of `OpenAIClient` without `use_max_completion_tokens`. No path is added
+    to `endpoint`. Some models require `temperature=None`.
 
     Raises:
         MissingPackage: The package ``anthropic`` is not installed.
-        ValueError: `endpoint` is no URL, `port` no port, or they contradict each other.
+        ValueError: `endpoint` is not a valid URL, `port` is not a valid port, or the two differ.
     """
 
     def _import_sdk(self) -> ModuleType:
@@ -78,7 +78,7 @@ class AnthropicClient(ChatClient):
 
 
 def _as_usage(usage: Any) -> Usage:
-    """Convert usage and add cached prompt tokens, which Anthropic's API counts separately."""
+    """Convert the usage, adding cached prompt tokens, which Anthropic's API counts separately."""
     read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
     return Usage(usage.input_tokens + (read or 0) + (written or 0), usage.output_tokens)
 
@@ -97,7 +97,7 @@ def _as_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             answering.append({**named, "content": message["content"]})
             continue
         answering = []
-        if content := _as_content(message):  # the API takes no message without
+        if content := _as_content(message):  # the API rejects empty messages
             translated.append({"role": message["role"], "content": content})
     return translated
 
@@ -114,7 +114,7 @@ def _as_content(message: Mapping[str, Any]) -> Any:
 
 
 def _as_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate a part of a message; OpenAI's image URLs become image blocks."""
+    """Translate a part of a message. OpenAI's image URLs become image blocks."""
     if part.get("type") != "image_url":
         return dict(part)
     url = str(part["image_url"]["url"])

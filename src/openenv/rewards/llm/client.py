@@ -15,7 +15,7 @@ from openenv.errors import OpenEnvError
 
 
 class LLMError(OpenEnvError, RuntimeError):
-    """A request to a language model without a usable answer; `__cause__` may say more.
+    """A request to a language model that got no usable answer; `__cause__` may have details.
 
     Attributes:
         status: The HTTP status of the server's answer; None if there was no answer.
@@ -27,7 +27,7 @@ class LLMError(OpenEnvError, RuntimeError):
 
 
 class LLMUnreachable(LLMError, ConnectionError):
-    """A failed connection to the server of a model."""
+    """A failure to connect to the server of a model."""
 
 
 class LLMTimeout(LLMError, TimeoutError):
@@ -35,9 +35,10 @@ class LLMTimeout(LLMError, TimeoutError):
 
 
 class InvalidToolCall(LLMError, ValueError):
-    """A tool call with arguments that are no JSON object.
+    """A tool call whose arguments are not a JSON object.
 
     Attributes:
+        name: The name of the tool.
         arguments: The text that the model wrote.
     """
 
@@ -55,7 +56,9 @@ class ToolCall:
     """A model's request to call a tool.
 
     Attributes:
-        id: The id that the result of the call refers to.
+        id: The id by which the result refers to the call.
+        name: The name of the tool.
+        args: The arguments by name.
     """
 
     id: str
@@ -83,9 +86,9 @@ class LLMResponse:
     Attributes:
         content: The text; empty if the model only calls tools.
         tool_calls: The requested calls, in order.
-        usage: The tokens used; None if the server did not say. Ignored by comparison.
-        finish_reason: The reason why the model stopped, in the words of its API: ``length`` or
-            ``max_tokens`` if it was cut off. None if the server did not say.
+        usage: The tokens used; None if the server did not report them. Ignored by comparisons.
+        finish_reason: Why the model stopped, in the words of its API: ``length`` or ``max_tokens``
+            if the answer was cut off. None if the server did not say.
     """
 
     content: str
@@ -108,11 +111,11 @@ class LLMResponse:
 class LLMClient(ABC):
     """The base class of clients of a language model behind a URL.
 
-    Subclass it for an API that has no client here. The class itself opens no connection.
+    Subclass it for an API that has no client here. The base class itself opens no connection.
 
     Args:
         endpoint: The URL of the server, http or https, with or without a path.
-        port: The port; None if the URL has one, or for the scheme's default.
+        port: The port; None if the URL includes the port or for the scheme's default.
     """
 
     def __init__(self, endpoint: str, port: int | None) -> None:
@@ -123,7 +126,7 @@ class LLMClient(ABC):
     def base_url(self) -> str:
         """Return the URL with the port and without a trailing slash.
 
-        If endpoint and port make no URL, this is ``endpoint:port``.
+        If endpoint and port do not form a valid URL, this is ``endpoint:port``.
         """
         try:
             return join_url(self.endpoint, self.port)
@@ -135,11 +138,11 @@ class LLMClient(ABC):
         """Ask a question and return the text of the answer.
 
         Args:
-            prompt: The question, as a message of the user.
-            **kwargs: Options of the request, such as `temperature`, `max_tokens`, `stop`.
+            prompt: The question, sent as a user message.
+            **kwargs: Options of the request, such as `temperature`, `max_tokens` or `stop`.
 
         Raises:
-            LLMError: There is no answer.
+            LLMError: The model gave no usable answer.
         """
 
     async def complete_with_tools(
@@ -155,7 +158,7 @@ class LLMClient(ABC):
 
         Raises:
             InvalidToolCall: The model called a tool with invalid arguments.
-            LLMError: There is no answer.
+            LLMError: The model gave no usable answer.
             NotImplementedError: This client does not support tools.
         """
         raise NotImplementedError(f"{type(self).__name__} does not support tool calling")
@@ -177,8 +180,8 @@ def join_url(endpoint: str, port: int | None) -> str:
     """Join a URL and a port.
 
     Raises:
-        ValueError: `endpoint` is no http or https URL, `port` no port, or they contradict each
-            other.
+        ValueError: `endpoint` is not an http or https URL, has credentials, a query or a fragment,
+            `port` is not a valid port, or the two contradict each other.
     """
     url = _parse_url(endpoint)
     if port is not None and (not isinstance(port, int) or not 1 <= port <= 65535):

@@ -9,7 +9,7 @@ from openenv.rewards.llm.openai import OpenAIClient
 
 ENDPOINTS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
 
-# Models of OpenAI that refuse ``max_tokens`` and a temperature, by how their names begin.
+# Prefixes of the names of OpenAI's models that refuse ``max_tokens`` and a temperature.
 REASONING_MODELS = ("gpt-5-mini", "o1", "o3", "o4-mini")
 
 
@@ -27,9 +27,10 @@ def create_llm_client(
     Args:
         provider: ``openai`` or ``anthropic``.
         model: The model's name.
-        system_prompt: System message of every conversation that has none.
-        temperature: Sampling temperature; not sent to OpenAI's reasoning models.
-        max_tokens: Maximum number of tokens of an answer.
+        api_key: The API key of the provider.
+        system_prompt: System message for every conversation that has none.
+        temperature: Sampling temperature; not sent to OpenAI's reasoning models. Default: 0.0.
+        max_tokens: Maximum number of tokens in an answer. Default: 4096.
 
     Raises:
         ValueError: The provider is unknown.

@@ -1,4 +1,4 @@
-"""A client of OpenAI's API, which vLLM, SGLang, Ollama, llama.cpp and many others provide too."""
+"""A client of OpenAI's API, which vLLM, SGLang, Ollama, llama.cpp and others also provide."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class OpenAIClient(ChatClient):
     """A client of a model behind OpenAI's Chat Completions API.
 
     Options of a call other than `temperature`, `max_tokens`, `stop`, `seed` and `timeout_s` go into
-    the request unchanged: ``top_p``, or a server's own, such as ``guided_json``.
+    the request unchanged, such as ``top_p`` or a server's own ``guided_json``.
 
     Args:
-        endpoint: The URL of the server. ``/v1`` is added if it has no path.
-        port: The port; None if the URL has one, or for the scheme's default.
+        endpoint: The URL of the server. ``/v1`` is added if the URL has no path.
+        port: The port; None if the URL includes the port or for the scheme's default.
         model: The model's name on that server.
         api_key: The API key; None for a server without keys.
-        system_prompt: System message of every conversation that has none.
+        system_prompt: System message for every conversation that has none.
         temperature: Sampling temperature; None for the server's default.
-        max_tokens: Maximum number of tokens of an answer.
+        max_tokens: Maximum number of tokens in an answer.
         use_max_completion_tokens: Send the maximum as ``max_completion_tokens``, and a temperature
             only if the call passes one, as OpenAI's reasoning models require.
         timeout_s: Time limit in seconds for one answer.
@@ -34,7 +34,7 @@ class OpenAIClient(ChatClient):
 
     Raises:
         MissingPackage: The package ``openai`` is not installed.
-        ValueError: `endpoint` is no URL, `port` no port, or they contradict each other.
+        ValueError: `endpoint` is not a valid URL, `port` is not a valid port, or the two differ.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Parsers of packages: each turns a package format into the normalized manifest.
 
-Parsers only read; no code of a package is imported or run. Read this module, then
+Parsers only read files; no code of a package is imported or run. Read this module first, then
 `openenv_yaml.py`.
 """
 
@@ -51,7 +51,7 @@ class ParserRegistry:
         """Add a parser.
 
         Raises:
-            ParserError: The format has a parser.
+            ParserError: The format already has a parser.
         """
         if parser.signature in self._parsers:
             raise ParserError(f"{parser.signature.value} already has a parser")
@@ -72,11 +72,11 @@ class ParserRegistry:
 
 
 class ParserError(OpenEnvError, ValueError):
-    """A format has two parsers."""
+    """A second parser for a format."""
 
 
 def default_parsers() -> ParserRegistry:
-    """Return the parsers that come with the package."""
+    """Return a registry with the built-in parsers."""
     from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
     from openenv.validation.parsers.tasks import HarborParser, PostTrainParser
 

@@ -1,4 +1,4 @@
-"""The parser of ``openenv.yaml``: an environment that is served."""
+"""The parser of ``openenv.yaml``, the format of served environments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WHOLE = f"mend what is named; a whole one is:\n{EXAMPLE}"
 
 
 class OpenEnvYamlParser:
-    """The parser of the section ``validation`` of an ``openenv.yaml``."""
+    """The parser of the section ``validation`` in an ``openenv.yaml``."""
 
     signature = SignatureKind.OPENENV_SERVED
 
@@ -79,10 +79,10 @@ class OpenEnvYamlParser:
 def normalize_manifest(
     about: Mapping[str, Any], section: Mapping[str, Any], signature: SignatureKind
 ) -> AnyManifest:
-    """Make the normalized manifest of a package's name and version, and of its declarations.
+    """Make the normalized manifest from a package's name, version and declarations.
 
     Raises:
-        DeclarationError: Fields are wrong, missing or unknown: one sentence for each.
+        DeclarationError: Fields are wrong, missing or unknown; there is one sentence for each.
         UnsupportedPackageError: A tag names a category that cannot be validated here.
     """
     is_run = "execution" in section

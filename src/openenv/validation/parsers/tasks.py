@@ -1,8 +1,9 @@
 """Parsers of single-task packages: Harbor's ``task.toml``, and ``task.md`` with front matter.
 
-Neither format declares a reward. Unless the section ``validation`` (in ``task.toml``:
-``[metadata.validation]``) does, the reward is from 0 to 1, and doing nothing must stay at least
-half of the range below the highest: verifiers there write 1 or 0, or the share of passed tests.
+Neither format declares a reward. Unless the section ``validation`` (``[metadata.validation]`` in
+``task.toml``) declares one, the reward is from 0 to 1, and doing nothing must stay at least half of
+the range below the highest reward. Verifiers of these formats write 1, 0 or a share of passed
+tests.
 
 Source: https://www.harborframework.com/docs/tasks
 """
@@ -36,7 +37,7 @@ class HarborParser:
     signature = SignatureKind.HARBOR_TASK
 
     def parse(self, package_root: Path) -> AnyManifest:
-        """Read a task's declarations; see `Parser`."""
+        """Read a task's declarations; see `Parser.parse`."""
         file = package_root / self.signature.value
         try:
             content = parse_toml(file.read_text(encoding="utf-8"))
@@ -52,7 +53,7 @@ class PostTrainParser:
     signature = SignatureKind.POSTTRAIN_TASK
 
     def parse(self, package_root: Path) -> AnyManifest:
-        """Read a task's declarations; see `Parser`."""
+        """Read a task's declarations; see `Parser.parse`."""
         file = package_root / self.signature.value
         what = f"the front matter of {file.name}"
         try:
@@ -90,7 +91,7 @@ def _task(
 
 
 def _resources(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the task's resource fields; missing ones are reported later."""
+    """Yield the task's resource fields. Missing fields are reported later."""
     environment, agent = _table(content, "environment"), _table(content, "agent")
     if "cpus" in environment:
         yield "cpu", environment["cpus"]

@@ -1,1 +1,1 @@
-"""The severity policies, as data."""
+"""The built-in severity policies, as JSON files."""

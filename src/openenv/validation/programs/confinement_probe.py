@@ -1,6 +1,6 @@
-"""The program that runs inside a subject to report how the subject is confined.
+"""The program that runs inside a subject and reports how the subject is confined.
 
-It needs only Python's standard library, version 3.8 or later, and prints one JSON object.
+The program needs only the standard library of Python 3.8 or later, and prints one JSON object.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_LIMIT = 2**60  # cgroup version 1 writes "no limit" as nearly 2**63 bytes
 
 
 def main(told: str) -> None:
-    """Print the findings."""
+    """Probe the confinement and print the findings as JSON."""
     timeout_s, places, allowed = json.loads(told)
     status = _status()
     mounts = [line.split() for line in _text("/proc/self/mountinfo").splitlines()]
@@ -39,7 +39,7 @@ def main(told: str) -> None:
 
 
 def limits(root: str) -> dict[str, float | None]:
-    """Return the limits of the control group, of version 2 or 1; None for no limit."""
+    """Return the limits of the control group (version 2 or 1); None for no limit."""
     memory = _text(f"{root}/memory.max") or _text(f"{root}/memory/memory.limit_in_bytes")
     processes = _text(f"{root}/pids.max") or _text(f"{root}/pids/pids.max")
     cpu = _text(f"{root}/cpu.max").strip()

@@ -1,7 +1,7 @@
 """The program that serves the functions of a package's oracle; see `openenv.validation.oracle`.
 
-It reads requests, one line of JSON each, and answers each with one line. What the oracle's file
-prints goes to standard error. It runs in the package's environment and imports nothing of ours.
+The program reads requests, one line of JSON each, and answers each with one line. Output that the
+oracle's file prints goes to standard error. The program does not import openenv.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class OracleServer:
 
 
 def _import_file(file: Path, root: Path) -> ModuleType:
-    """Import a file under the file's name in the package, so that relative imports work."""
+    """Import a file under its module name in the package, so that relative imports work."""
     parts = file.relative_to(root).with_suffix("").parts
     name = ".".join((root.name, *parts))
     if (root / "__init__.py").is_file() and name.replace(".", "").isidentifier():
@@ -76,7 +76,7 @@ def _describe_module(module: ModuleType) -> dict[str, Any]:
 
 
 def _to_json(value: Any) -> Any:
-    """Convert a model to JSON data, without the fields that were not set."""
+    """Convert a model to JSON data without unset fields."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json", exclude_unset=True)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -1,7 +1,7 @@
 """Providers that start a package for validation, and the running package's interface.
 
-A provider states its capabilities. A check that needs another one is skipped and names what is
-missing: nothing weaker is tried instead. The modules here adapt the providers of
+A provider states its capabilities. A check that needs a missing capability is skipped and names the
+capability; there is no weaker fallback. The modules here adapt the providers of
 `openenv.providers`, which are not changed for validation.
 
 Read this module first, then `served.py` (the common part) and `docker.py`.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class SubjectError(OpenEnvError, RuntimeError):
-    """A package cannot be built or started, and is at fault.
+    """A failure to build or start a package, for which the package is at fault.
 
     Attributes:
         phase: The failed phase: ``build``, ``start`` or ``readiness``.
@@ -39,10 +39,10 @@ class SubjectError(OpenEnvError, RuntimeError):
 
 
 class UnmetRequirement(OpenEnvError, RuntimeError):
-    """This machine or provider lacks what a package needs; the package is not at fault.
+    """A requirement of a package that this machine or provider lacks; the package is not at fault.
 
     Attributes:
-        capability: The missing capability, as the report names it.
+        capability: The missing capability, by its name in the report.
     """
 
     def __init__(self, capability: str, reason: str) -> None:
@@ -52,7 +52,7 @@ class UnmetRequirement(OpenEnvError, RuntimeError):
 
 @dataclass(frozen=True)
 class ExecResult:
-    """The result of a command beside the subject.
+    """The result of a command that ran where the subject runs.
 
     Attributes:
         exit_code: The exit code.
@@ -68,7 +68,7 @@ class ExecResult:
 
 
 class LaunchSpec(BaseModel):
-    """The inputs of a running subject; no variable or key is inherited beyond them."""
+    """The inputs of a running subject, which inherits no other variables or keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -91,24 +91,24 @@ class LaunchSpec(BaseModel):
 
 @runtime_checkable
 class RunningSubject(Protocol):
-    """A package that is served.
+    """A package that is being served.
 
     Attributes:
-        base_url: The address. Clients in this process find the server's key by themselves.
+        base_url: The server's address. Clients in this process find the server's key themselves.
     """
 
     base_url: str
 
     def inspect(self) -> dict[str, Any]:
-        """Return what is in force, as JSON data: identity, limits, network."""
+        """Return the identity, limits and network in force, as JSON data."""
         ...
 
     def logs(self, max_bytes: int = 65536) -> str:
-        """Return the end of the output."""
+        """Return the last part of the output."""
         ...
 
     def exec(self, argv: list[str], timeout_s: float) -> ExecResult:
-        """Run a command where the subject runs; for providers with EXEC.
+        """Run a command where the subject runs. Requires a provider with the EXEC capability.
 
         Raises:
             UnmetRequirement: The provider cannot run commands.
@@ -144,11 +144,11 @@ class ValidationProvider(Protocol):
         ...
 
     def start(self, spec: LaunchSpec) -> RunningSubject:
-        """Start a built package and wait until ready.
+        """Start a built package and wait until the server is ready.
 
         Raises:
             SubjectError: The package ended, or did not answer in time.
-            UnmetRequirement: The package needs what this provider does not enforce.
+            UnmetRequirement: The provider cannot meet a requirement of the package.
         """
         ...
 
@@ -160,10 +160,10 @@ def choose_provider(
     settings: BuildSettings | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> ValidationProvider:
-    """Choose a provider; the report names the choice, and what it could not enforce.
+    """Choose a provider; the report names the choice and what it cannot enforce.
 
-    ``auto`` is a container if an engine can build and run one, else a process, as without a build.
-    `tell` receives the reason why there is no container, and build steps.
+    ``auto`` chooses a container if an engine can build and run one, and a process otherwise or with
+    `skip_build`. `tell` receives the reason why there is no container, and the build steps.
     """
     from openenv.validation.providers.process import ProcessValidationProvider
 

@@ -1,4 +1,4 @@
-"""A provider that runs a package's image in a container, by Docker or Podman."""
+"""A provider that runs a package's image in a container with Docker or Podman."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MIB = 2**20
 # The part of a package's disk limit that is reserved for Python's shared memory.
 SHARED_MB = 16
 PORTS = (443, 80)
-# Read-only mounts of the provider (the server's key) and of Podman (its init).
+# Read-only mounts made by the provider (the server's key) and by Podman (its init).
 OWN_MOUNTS = [INSIDE, "/run/podman-init"]
 TAG = "localhost/openenv-validate-{package}:subject"
 CAPABILITIES = (
@@ -45,11 +45,11 @@ def find_engine_fault() -> str | None:
 
 
 class DockerValidationProvider:
-    """A provider that runs packages in confined containers, as `openenv.providers.docker` does.
+    """A provider that runs packages in confined containers with `openenv.providers.docker`.
 
     A subject has no Linux capabilities, no new privileges, a read-only root filesystem, and the
-    memory, processors and scratch space that its package declares. It inherits no variable of this
-    process.
+    memory, processors and scratch space that its package declares. The subject inherits no
+    variables of this process.
     """
 
     name = "docker"
@@ -69,11 +69,12 @@ class DockerValidationProvider:
         self.capabilities: frozenset[ProviderCapability] = frozenset(found)
 
     def build(self, root: Path, execution: ExecutionDeclaration) -> str:
-        """Build a package's image, as `openenv build` does.
+        """Build a package's image like `openenv build`.
 
         Raises:
             SubjectError: The package cannot be built.
-            UnmetRequirement: There is no engine, or the base image is not available.
+            UnmetRequirement: There is no engine, the base image is not available, or `openenv
+                build` cannot build the package.
         """
         how = self._settings
         package = read_package(root, None, base=how.base)
@@ -96,7 +97,7 @@ class DockerValidationProvider:
         return f"sha256:{built.id}"
 
     def start(self, spec: LaunchSpec) -> DockerSubject:
-        """Run an image and wait until ready.
+        """Run an image and wait until the server is ready.
 
         Raises:
             SubjectError: The container ended, or did not answer in time.
@@ -127,10 +128,10 @@ def _options(spec: LaunchSpec) -> dict[str, Any]:
 
 
 class DockerSubject(ServedSubject):
-    """A package's running image."""
+    """A package served from a container."""
 
     def inspect(self) -> dict[str, Any]:
-        """Return what is in force."""
+        """Return the identity, limits and network in force."""
         options = _options(self._spec)
         state = find_engine().inspect_container(self._server.name)
         pid = (state.get("State") or {}).get("Pid")

@@ -1,7 +1,7 @@
-"""A provider that serves a package in a local process: no engine needed, nothing contained.
+"""A provider that serves a package in a local process, without an engine and without containment.
 
-It plays what a container plays and enforces nothing; checks of reach and limits are skipped. The
-package's dependencies must be installed on this machine.
+Episodes are the same as in a container, but nothing is enforced, so checks of containment and
+limits are skipped. The package's dependencies must be installed on this machine.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ MIB = 2**20
 class ProcessValidationProvider:
     """A provider that serves packages in local processes.
 
-    A package's declared `disk_mb` limits the largest file that it may write. Memory, processors
-    and the network are the machine's.
+    A package's declared `disk_mb` limits the size of each file that the package writes. Memory,
+    processors and the network are not limited.
     """
 
     name = "process"
@@ -40,7 +40,7 @@ class ProcessValidationProvider:
         return digest
 
     def start(self, spec: LaunchSpec) -> ProcessSubject:
-        """Serve a package and wait until ready.
+        """Serve a package and wait until the server is ready.
 
         Raises:
             SubjectError: The process ended, or did not answer in time.
@@ -64,7 +64,7 @@ class ProcessSubject(ServedSubject):
     """A package served by a local process."""
 
     def inspect(self) -> dict[str, Any]:
-        """Return what is in force."""
+        """Return the identity, limits and network in force."""
         assert isinstance(self._server, HostServer)
         return {
             "provider": ProcessValidationProvider.name,

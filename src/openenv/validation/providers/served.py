@@ -1,4 +1,4 @@
-"""Base class of subjects that a provider of `openenv.providers` has started."""
+"""The base class of subjects that a provider from `openenv.providers` has started."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ServedSubject(ABC):
 
     @classmethod
     def begin(cls, launch: Callable[[], Server], spec: LaunchSpec) -> Self:
-        """Launch a server and wait until ready.
+        """Launch a server and wait until it is ready.
 
         Raises:
             SubjectError: The server ended, or did not answer in time.
@@ -35,7 +35,7 @@ class ServedSubject(ABC):
         except ProviderError as error:
             raise _subject_error(error, "start") from error
         with ExitStack() as stack:
-            stack.callback(server.stop)  # even if Ctrl-C ends the wait
+            stack.callback(server.stop)  # also if Ctrl-C ends the wait
             try:
                 server.wait_for_ready(spec.startup_timeout_s)
             except ProviderError as error:
@@ -45,14 +45,14 @@ class ServedSubject(ABC):
 
     @abstractmethod
     def inspect(self) -> dict[str, Any]:
-        """Return what is in force."""
+        """Return the identity, limits and network in force."""
 
     def logs(self, max_bytes: int = 65536) -> str:
-        """Return the end of the output."""
+        """Return the last part of the output."""
         return self._server.logs()[-max_bytes:]
 
     def exec(self, argv: list[str], timeout_s: float) -> ExecResult:
-        """Run a command where the subject runs, with the subject's variables.
+        """Run a command where the subject runs, with the subject's environment variables.
 
         Raises:
             ProviderError: The command could not be run, or took too long.

@@ -1,7 +1,7 @@
-"""The runtime level: the package is served and a measured episode is compared (RFC 008, level 2).
+"""The runtime level: serves the package and compares a measured episode (RFC 008, level 2).
 
-`collector.py` plays, `evidence.py` holds what was seen, and the other modules judge it by topic.
-Read `collector.py` first.
+`collector.py` plays, `evidence.py` defines the evidence, and the other modules judge the evidence
+by topic. Read `collector.py` first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OBSERVATIONS, RUBRIC = "runtime.observation_schema", "runtime.rubric_introspecta
 
 
 def runtime_checks() -> Sequence[Grader]:
-    """Return the graders of this level, those of RFC 008 and ours."""
+    """Return the graders of this level: those of RFC 008 and our own."""
 
     def probe(check_id: str, judge: Callable[..., Judgment], capability: Can) -> Grader:
         needed = frozenset({capability, Can.EXEC})
@@ -69,12 +69,12 @@ def runtime_checks() -> Sequence[Grader]:
 
 
 def _is_exact(manifest: AnyManifest) -> bool:
-    """Return whether no language model judges, so that results repeat exactly."""
+    """Return whether no language model scores, so that results repeat exactly."""
     return not manifest.capabilities.llm_judged
 
 
 def _observation_schema(subject: Subject) -> Judgment:
-    """Judge the server's own schema even if nothing could be played."""
+    """Judge the server's schema even if no episode could be played."""
     surface, replays = subject.evidence.get(ServerSurface), subject.evidence.get(Replays)
     if surface is not None and replays is None and not surface.action_space.forms:
         nothing = Replays(Transcript(), Transcript(), Transcript())

@@ -1,9 +1,9 @@
 """Collection at the runtime level: the measured episode, replays, surveys and probes.
 
-The measured episode is played first; all replays use its actions. The shared subject is only played
-with; a second subject is started to compare a fresh server and to read its recordings. Each piece
-of evidence is collected in a `note_failure` block: a piece that cannot be collected is recorded as
-missing, and only the checks that need it are skipped. All pieces share one `Budget`.
+The measured episode is played first; all replays use its actions. On the shared subject only
+episodes are played; a second subject is started to compare a new server and to read its recordings.
+Each kind of evidence is collected in a `note_failure` block: evidence that cannot be collected is
+recorded as missing, and only the checks that need it are skipped. All kinds share one `Budget`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def collect_runtime(run: ValidationRun) -> None:
 
 
 class RuntimeCollector:
-    """The collection of a run."""
+    """A collector of the runtime evidence of one run."""
 
     def __init__(self, run: ValidationRun) -> None:
         self.run = run
@@ -112,7 +112,7 @@ class RuntimeCollector:
         with note_failure(Exposure):
             put(find_exposure(self.run, self.evidence))
 
-    # ------------------------------------------------------------------ what is done
+    # ------------------------------------------------------------------ steps of the collection
 
     def _survey_surface(self) -> ServerSurface:
         health, schema, metadata = (
@@ -168,7 +168,7 @@ class RuntimeCollector:
     async def _play_replays(
         self, surface: ServerSurface, policy: Policy
     ) -> tuple[Replays, ServerSurface]:
-        """Play the baseline, and replay the same actions on the same server."""
+        """Play the measured episode, and replay its actions on the same server."""
         plan = surface.plan
         async with RawSession(self.url, self.budget) as first:
             baseline = await _play_measured(first, plan, policy)
@@ -178,7 +178,7 @@ class RuntimeCollector:
             plan = replace(plan, actions=tuple(baseline.tried))
             surface = replace(surface, plan=plan)
             other = {"seed": plan.seed + 1, "episode_id": f"{plan.episode_id}-other"}
-            # Abandoned halfway.
+            # This episode is abandoned halfway.
             await play_episode(first, {**plan.reset, **other}, _make_other_policy(surface))
             after_others = await _play_again(first, plan)
         second = await self._replay_in_session(self.url, plan)
@@ -189,7 +189,7 @@ class RuntimeCollector:
             return await _play_again(session, plan)
 
     def _replay_anew(self, replays: Replays, plan: ProbePlan) -> Replays:
-        """Replay on a freshly started server that records its sessions."""
+        """Replay on a newly started server that records its sessions."""
         directory = self.run.outputs_dir / "recordings"
         is_apart = ProviderCapability.CONTAINMENT in self.run.provider.capabilities
         target = RECORDINGS_INSIDE if is_apart else str(directory.resolve())
@@ -273,10 +273,10 @@ class RuntimeCollector:
 
 
 async def _play_measured(session: RawSession, plan: ProbePlan, policy: Policy) -> Transcript:
-    """Play the measured episode; if the budget ends, return the episode so far."""
+    """Play the measured episode; if the budget is spent, return the episode so far."""
     try:
         await play_episode(session, plan.reset, policy)
-        await session.ask("state")  # a second reading must be equal
+        await session.ask("state")  # the second reading must equal the first
     except BudgetSpent as error:
         return replace(session.transcript, stopped=str(error))
     return session.transcript
@@ -291,7 +291,7 @@ async def _play_again(session: RawSession, plan: ProbePlan) -> Transcript:
 
 
 def _make_other_policy(surface: ServerSurface, number: int = 1) -> Policy:
-    """Make a policy that plays another episode than the plan's, and not to the end."""
+    """Make a policy that plays half of an episode that differs from the plan's."""
     actions = surface.plan.actions or ()
     steps = max(1, len(actions) // 2)
     space = surface.action_space
@@ -312,15 +312,15 @@ def runtime_evidence(baseline: Transcript, surface: ServerSurface) -> RuntimeEvi
     return RuntimeEvidence(tuple(exchanges), of_step, phase, baseline.stopped, of_reset)
 
 
-# ------------------------------------------------------------------ what the subject has recorded
+# ------------------------------------------------------------------ the subject's recordings
 
 
 def _read_recording(
     seen: Transcript, directory: Path, inside: RunningSubject | None
 ) -> SubjectRecording:
-    """Read the recording of the session `seen` of a server that records.
+    """Read the recording that a server made of the session `seen`.
 
-    Recordings in the file system of a subject (`inside`) are fetched to the directory first.
+    If `inside` is a subject, its recordings are first fetched to the directory.
     """
     until = time.monotonic() + RECORDED_WITHIN_S
     while time.monotonic() < until:
@@ -344,7 +344,7 @@ def _fetch_recordings(subject: RunningSubject, directory: Path) -> None:
 
 
 def _events(file: Path) -> list[dict[str, Any]]:
-    """Return the events of a recording; none while it is being written."""
+    """Return the events of a recording; an empty list while the file is being written."""
     from openenv.rollouts.replays import read
 
     names = ("kind", "action", "reward", "done")
@@ -364,7 +364,7 @@ def _events(file: Path) -> list[dict[str, Any]]:
 
 
 def survey_tasks(url: str) -> TaskSurvey:
-    """Ask a server for all tasks, and for a task past the end."""
+    """Fetch the lists of tasks from a server, and single tasks, including one past the end."""
     environments = fetch_page(url, "/list_environments")
     names = environments.json if environments.status == 200 else None
     if not isinstance(names, list) or not names:

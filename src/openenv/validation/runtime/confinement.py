@@ -1,4 +1,4 @@
-"""What stands between a subject and the machine, and between agents and privileged files."""
+"""Probes of the isolation of the machine from a subject, and of privileged files from agents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from openenv.validation.wire import fetch_page
 
 LOOK_S = 40.0
 CONNECT_S = 2.0
-# Addresses that accept connections from nearly everywhere; nothing is sent to them.
+# Addresses that accept connections from almost anywhere; nothing is sent to them.
 PUBLIC_PLACES = [["1.1.1.1", 443], ["8.8.8.8", 53]]
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "confinement_probe.py"
@@ -48,7 +48,7 @@ def probe_confinement(
 
 SHORTEST_SECRET = 8
 
-# Names of fields by which tasks hold what they are scored by.
+# Names of task fields that usually hold the criteria for scoring.
 PRIVILEGED_FIELDS = {
     *("answer", "answers", "criteria", "expected", "expected_output", "ground_truth"),
     *("hidden_tests", "oracle", "reference_solution", "solution", "solutions"),
@@ -57,18 +57,18 @@ PRIVILEGED_FIELDS = {
 
 @dataclass(frozen=True)
 class Exposure:
-    """The places where agents could get at privileged files or the contents of such files."""
+    """The places where agents could find privileged files or their contents."""
 
     files: tuple[str, ...]  # the privileged files, relative to the package
     in_context: tuple[str, ...] = ()  # privileged files that are in the image's build context
     no_context: str | None = None  # why the context could not be read
     served: tuple[str, ...] = ()  # HTTP routes of the server that return a privileged file
-    # Places where the server's own texts hold the solution: the route, and the text.
+    # Texts of the server that reveal the solution: the place, and the revealed text or field.
     told: tuple[tuple[str, str], ...] = field(default=())
 
 
 def privileged_files(manifest: AnyManifest) -> tuple[str, ...]:
-    """Return the files that a manifest declares for scoring: oracle, canaries, verifier."""
+    """Return the files for scoring that a manifest declares: oracle, canaries and verifier."""
     declared = manifest.capabilities
     oracle = declared.oracle.location if declared.oracle else None
     named = (oracle, declared.canaries, declared.verifier.entry)
@@ -101,7 +101,7 @@ def _in_context(
 
 
 def _find_leaks(run: ValidationRun, evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Yield places where the server's descriptions, tools or tasks hold a solution."""
+    """Yield the places where the server's descriptions, tools or tasks reveal a solution."""
     tasks = evidence.get(TaskSurvey)
     for split, listed in (tasks.listed if tasks else {}).items():
         for task in listed:
@@ -120,14 +120,14 @@ def _privileged_in(task: Any) -> Iterator[str]:
 
 
 def _read_secrets(run: ValidationRun) -> list[str]:
-    """Return texts of a written solution that are long enough to be distinctive."""
+    """Return the texts of a JSON solution that are long enough to be distinctive."""
     declared = run.manifest.capabilities.oracle
     if declared is None or not declared.location.endswith(".json"):
         return []
     try:
         episodes = read_episodes(run.root / declared.location)
     except OracleError:
-        return []  # the semantic level says so
+        return []  # the semantic level reports the error
     found = [text for episode in episodes for text in string_leaves(list(episode.actions or ()))]
     return sorted({text for text in found if len(text) >= SHORTEST_SECRET})
 

@@ -13,13 +13,13 @@ from openenv.validation.probes import ProbePlan
 
 @dataclass(frozen=True)
 class ServerSurface:
-    """The server's descriptions of itself, and the plan of the probe."""
+    """The server's descriptions of itself, and the probe plan."""
 
     health: FetchedPage  # ``GET /health``
     schema: FetchedPage  # ``GET /schema``
     metadata: FetchedPage  # ``GET /metadata``
     plan: ProbePlan  # the plan, with the actions that were taken
-    trouble: str | None = None  # why there are no actions to take; None if there are
+    trouble: str | None = None  # why there are no actions to take; None if there are actions
 
     @property
     def action_space(self) -> ActionSpace:
@@ -36,14 +36,14 @@ class Replays:
     # A replay in the same session, after another episode that was abandoned halfway.
     after_others: Transcript
     second: Transcript  # a replay in a second session of the same server
-    anew: Transcript | None = None  # a replay in the first session of a freshly started server
-    anew_second: Transcript | None = None  # a replay in the second session there
-    no_anew: str | None = None  # why there is no such server
+    anew: Transcript | None = None  # a replay in the first session of a newly started server
+    anew_second: Transcript | None = None  # a replay in the second session of that server
+    no_anew: str | None = None  # why that server could not be started
 
 
 @dataclass(frozen=True)
 class JudgedReplays:
-    """The rewards of many replays, if a language model judges."""
+    """The rewards of many replays, for environments that a language model scores."""
 
     rewards: tuple[float, ...]  # the reward of each completed and scored replay
     unscored: int = 0  # number of unscored replays
@@ -61,22 +61,22 @@ class SeedTrials:
 class ConcurrentSessions:
     """Episodes played alone, and again concurrently."""
 
-    alone: tuple[Transcript, ...] = ()  # each episode in its own session, while no other was open
-    together: tuple[Transcript, ...] = ()  # the same episodes, each in its own session, all at once
-    refused: str | None = None  # why they could not run at once: the server holds one session
+    alone: tuple[Transcript, ...] = ()  # each episode in its own session, one after the other
+    together: tuple[Transcript, ...] = ()  # the same episodes in concurrent sessions
+    refused: str | None = None  # the server's refusal of a further session, if it holds only one
 
 
 @dataclass(frozen=True)
 class ToolSurvey:
     """The tools that the server lists."""
 
-    # The answer to ``tools/list`` on a session; None if there was none.
+    # The answer to ``tools/list`` on a session; None if there was no answer.
     listed: Mapping[str, Any] | None
     unknown: Mapping[str, Any] | None  # the answer to a call of a tool that does not exist
 
     @property
     def tools(self) -> list[dict[str, Any]] | None:
-        """The tools as listed; None if the server has no notion of tools."""
+        """The listed tools; None if the server does not support tools."""
         result = (self.listed or {}).get("result")
         tools = result.get("tools") if isinstance(result, dict) else None
         if not isinstance(tools, list):
@@ -90,21 +90,21 @@ class TaskSurvey:
 
     environments: FetchedPage  # ``GET /list_environments``
     splits: tuple[str, ...] = ()  # the names of the splits
-    # By split, the answer to ``num_tasks``.
+    # The answers to ``num_tasks`` by split.
     counted: Mapping[str, Any] = field(default_factory=dict)
-    # By split, the tasks that ``tasks`` lists.
+    # The tasks that ``tasks`` lists, by split.
     listed: Mapping[str, list[Any]] = field(default_factory=dict)
-    # By split, answers to ``task``, by index; one index is past the end.
+    # The answers to ``task`` by split and index; one index is past the end.
     fetched: Mapping[str, Mapping[int, FetchedPage]] = field(default_factory=dict)
     trouble: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class SubjectRecording:
-    """The subject's own recording of a session, beside the transcript."""
+    """The subject's own recording of a session, together with the transcript."""
 
     transcript: Transcript
-    # The recorded events as JSON data; None if there are none.
+    # The recorded events as JSON data; None if there is no recording.
     events: tuple[Mapping[str, Any], ...] | None = None
     trouble: str | None = None
 
@@ -113,7 +113,7 @@ class SubjectRecording:
 class Confinement:
     """The confinement of the subject."""
 
-    inspected: Mapping[str, Any]  # the provider's description of what is in force
-    # The findings of the probe inside; None if it could not run.
+    inspected: Mapping[str, Any]  # the provider's description of the limits in force
+    # The findings of the probe inside the subject; None if the probe could not run.
     inside: Mapping[str, Any] | None = None
     trouble: str | None = None

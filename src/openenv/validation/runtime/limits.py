@@ -15,9 +15,9 @@ MIB = 2**20
 UNSEEN = "it was not looked at from inside"
 
 MAX_STEP_ALONE_MS = 5_000.0
-"""The slowest of a hundred steps of one session, alone: what an agent's turn may wait for."""
+"""Maximum 99th percentile of a step's latency in a single session, in milliseconds."""
 
-SLOWER_UNDER_LOAD = 4.0  # times the latency that fully serialized sessions would have
+SLOWER_UNDER_LOAD = 4.0  # maximum latency as a multiple of that of fully serialized sessions
 
 LEAK_PER_EPISODE = 16 * 1024
 LEAK_BYTES = 4 * MIB
@@ -33,13 +33,13 @@ DANGEROUS = {
     21: "SYS_ADMIN",
     27: "MKNOD",
 }
-# Mounts of every engine, and file systems without files of the machine.
+# Mounts that every engine makes, and types of file systems without files of the machine.
 OWN_MOUNTS = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/run/.containerenv")
 VIRTUAL = {"overlay", "tmpfs", "proc", "sysfs", "devpts", "mqueue", "cgroup", "cgroup2", "devtmpfs"}
 
 
 def judge_network_policy(manifest: AnyManifest, confinement: Confinement) -> Judgment:
-    """Check that the subject reaches the declared hosts and no others."""
+    """Check that the subject's network access matches the declared policy."""
     inside = confinement.inside
     if inside is None:
         return skip(confinement.trouble or UNSEEN)
@@ -72,7 +72,7 @@ def judge_network_policy(manifest: AnyManifest, confinement: Confinement) -> Jud
 
 
 def judge_host_containment(manifest: AnyManifest, confinement: Confinement) -> Judgment:
-    """Check that the subject has no rights over the machine and no view of the machine's files."""
+    """Check that the subject has no rights over the machine and no access to its files."""
     if confinement.inside is None:
         return skip(confinement.trouble or UNSEEN)
     told = confinement.inspected.get("own_mounts", ())
@@ -143,7 +143,7 @@ def judge_oracle_containment(manifest: AnyManifest, exposure: Exposure) -> Judgm
 
 
 def judge_latency(manifest: AnyManifest, load: LoadReport) -> Judgment:
-    """Check that steps are fast alone and answered under load, and that sessions are parallel."""
+    """Check that steps are fast alone and answered under load, without blocking each other."""
     alone, loaded = load.alone, load.loaded
     measured: dict[str, Any] = {
         "sessions": load.sessions,
@@ -183,7 +183,7 @@ def judge_latency(manifest: AnyManifest, load: LoadReport) -> Judgment:
 
 
 def judge_memory(manifest: AnyManifest, memory: MemoryReport) -> Judgment:
-    """Check that the server does not grow with the number of served episodes."""
+    """Check that the server's memory and processes do not grow with the number of episodes."""
     measured: dict[str, Any] = {
         "episodes": list(memory.episodes),
         "resident_mb": [round(one / MIB, 2) for one in memory.resident_bytes],

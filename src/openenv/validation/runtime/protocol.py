@@ -1,4 +1,4 @@
-"""Judges of the protocol: whether the subject's answers match declarations and schemas."""
+"""Judges of the protocol, which compare the subject's answers with declarations and schemas."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def judge_startup(manifest: AnyManifest, startup: Startup) -> Judgment:
 def judge_observation_schema(
     manifest: AnyManifest, surface: ServerSurface, replays: Replays
 ) -> Judgment:
-    """Check that every observation matches ``/schema``."""
+    """Check that every observation matches the schema at ``/schema``."""
     from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]
 
     schema, baseline = surface.schema.object, replays.baseline
@@ -84,7 +84,7 @@ def judge_observation_schema(
 
 
 def _whole(moment: Moment) -> dict[str, Any]:
-    """Return an observation with reward and done."""
+    """Return an observation with its reward and ``done``."""
     seen = moment.frame.get("observation")
     beside = {"reward": moment.reward, "done": moment.frame.get("done")}
     return {**beside, **seen} if isinstance(seen, dict) else {"observation": seen, **beside}
@@ -143,7 +143,7 @@ def _state_faults(baseline: Transcript, wanted: str) -> Iterator[str]:
 
 
 def judge_trajectory_record(manifest: AnyManifest, recorded: SubjectRecording) -> Judgment:
-    """Check that the subject's own recording of a session matches what was seen."""
+    """Check that the subject's own recording of a session matches the transcript."""
     if recorded.events is None:
         return reject(
             recorded.trouble or "there is no recording",

@@ -23,7 +23,7 @@ SEEDED = (
 
 
 def judge_episode_determinism(manifest: AnyManifest, replays: Replays) -> Judgment:
-    """Check that the same seed and actions give the same episode, also on a fresh server."""
+    """Check that the same seed and actions give the same episode, including on a new server."""
     if not replays.baseline.steps or replays.baseline.stopped is not None:
         errors = replays.baseline.errors or ["no step was answered"]
         return reject(*errors, remediation=describe_plan(manifest))
@@ -43,7 +43,7 @@ def judge_episode_determinism(manifest: AnyManifest, replays: Replays) -> Judgme
 
 
 def judge_judged_determinism(manifest: AnyManifest, judged: JudgedReplays) -> Judgment:
-    """Check that an episode judged by a language model scores nearly the same each time."""
+    """Check that the rewards of an episode scored by a language model vary little."""
     bound = manifest.reward.variance_tolerance or 0.0
     if len(judged.rewards) < JUDGED_REPLAYS:
         count = len(judged.rewards)
@@ -103,7 +103,7 @@ def _kinds(transcripts: list[Transcript]) -> int:
 
 
 def judge_episode_isolation(manifest: AnyManifest, replays: Replays) -> Judgment:
-    """Check that an episode leaves nothing behind for the next, in the same session or another."""
+    """Check that an episode does not affect the next, in the same session or another."""
     cases = {
         "after another episode in the same session": replays.after_others,
         "in a session after that one": replays.second,

@@ -1,4 +1,4 @@
-"""Judges of rewards: whether rewards are numbers, and mean what the environment declares."""
+"""Judges of rewards, which check that rewards are numbers and match the declared meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROUNDING = 1e-9
 
 
 def judge_reward_well_formed(manifest: AnyManifest, replays: Replays) -> Judgment:
-    """Check that every reward is a finite number in range, or null with a reason."""
+    """Check that every reward is a finite number in the declared range, or null with a reason."""
     baseline = replays.baseline
     if not baseline.steps:
         errors = baseline.errors or ["no step was answered"]
@@ -100,7 +100,7 @@ def judge_reward_attribution(manifest: AnyManifest, replays: Replays) -> Judgmen
 
 
 def judge_reward_contract(manifest: AnyManifest, replays: Replays) -> Judgment:
-    """Check that rewards match the specification: kind, range, components, missing rewards."""
+    """Check that rewards match the specification: kind, range, components and missing rewards."""
     baseline = replays.baseline
     spec = baseline.spec
     if baseline.first is None:

@@ -22,7 +22,7 @@ FILES: dict[str, type[BaseModel]] = {
     "report.schema.json": ValidationReport,
     "report-v2.schema.json": ValidationReportV2,
 }
-"""Each file, and the model that it is of."""
+"""The schema files, and the model of each."""
 
 
 def read_schema(name: str) -> str:

@@ -1,7 +1,7 @@
-"""The semantic level: does the reward mean what the package claims (RFC 008, level 3)?
+"""The semantic level: checks that the reward means what the package claims (RFC 008, level 3).
 
-`collector.py` shows solutions and tricks to the verifier, and `judges.py` judges the results. Read
-`openenv.validation.oracle` first.
+`collector.py` shows solutions and hacking attempts to the verifier, and `judges.py` judges the
+results. Read `openenv.validation.oracle` first.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SAME = (STARTUP, DETERMINISM)
 
 
 def semantic_checks() -> Sequence[Grader]:
-    """Return the graders of this level, those of RFC 008 first, then ours.
+    """Return the graders of this level: those of RFC 008, and then our own.
 
-    All depend on the determinism of episodes: without it their comparisons mean nothing.
+    All depend on the determinism of episodes, without which comparisons mean nothing.
     """
 
     def check(check_id: str, judge: Callable[..., Judgment], *others: str) -> Grader:
@@ -52,7 +52,7 @@ def semantic_checks() -> Sequence[Grader]:
 
 
 def _oracle_max(subject: Subject) -> Judgment:
-    """Judge the solutions; an environment without an oracle fails, as its reward is unverified."""
+    """Judge the solutions. Without an oracle the check fails, because the reward is unverified."""
     none = subject.evidence.get(MissingOracle)
     if none is None:
         return make_grader(ORACLE, judges.judge_oracle_max).judge(subject)

@@ -1,8 +1,8 @@
 """Collection at the semantic level: the oracle's episodes, idleness, canaries and hacking probes.
 
-Every solution is shown to the shared subject, repeated, cut short at growing lengths, and replayed
-from its record on a fresh server and on one with another locale and no network. Idle episodes set
-the floor that canaries and probes are compared with.
+Every solution is shown to the shared subject, repeated, cut short at increasing lengths, and
+replayed from its record on a new server and on a server with another locale and no network. Idle
+episodes set the floor with which canaries and probes are compared.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SAMPLED_EVERY_S = 0.02
 EXEC_S = 300.0
 SHORTEST_SECRET = 6
 
-# Variables that imitate another machine: time zone, language, hash order, proxies.
+# Environment variables that imitate another machine: time zone, language, hash order, proxies.
 ELSEWHERE = {
     "TZ": "Pacific/Chatham",
     "LANG": "tr_TR.UTF-8",
@@ -57,7 +57,7 @@ ELSEWHERE = {
 
 @dataclass(frozen=True)
 class MissingOracle:
-    """The reason why there is no solution to show."""
+    """Evidence that there is no solution to show."""
 
     reason: str
     is_declared: bool  # true if the manifest names an oracle that cannot be used
@@ -76,17 +76,17 @@ class ResourceUsage:
 class SolutionLeak:
     """A text of the solution that an observation showed too early."""
 
-    step: int  # the number of the step still to be taken
+    step: int  # the number of the step that was to be taken next
     field: str
     secret: str
 
 
 @dataclass(frozen=True)
 class PortabilityTrial:
-    """A solution replayed on a server in other circumstances."""
+    """A solution replayed on a server with other variables and no network."""
 
     transcript: Transcript | None  # the transcript; None if the server did not start
-    trouble: str | None = None  # why it did not start; None if it could not be tried
+    trouble: str | None = None  # why the server did not start; None if it could not be tried
     no_offline: str | None = None  # why the server had a network, or could not be tried
 
 
@@ -98,12 +98,12 @@ class ShownSolution:
     transcript: Transcript
     spec: RewardSpec | None  # the reward specification that the reset returned
     again: tuple[Transcript, ...] = ()  # replays of the same actions in further sessions
-    anew: Transcript | None = None  # a replay from the record on a freshly started server
-    no_anew: str | None = None  # why there is none
-    elsewhere: PortabilityTrial | None = None  # a replay in other circumstances
-    # Transcripts of prefixes, by length, followed by idling.
+    anew: Transcript | None = None  # a replay from the record on a newly started server
+    no_anew: str | None = None  # why there is no such replay
+    elsewhere: PortabilityTrial | None = None  # a replay with other variables and no network
+    # Transcripts of prefixes by length; the rest of each episode is idle.
     prefixes: Mapping[int, Transcript] = field(default_factory=dict)
-    leaks: tuple[SolutionLeak, ...] = ()  # texts of the solution that were shown too early
+    leaks: tuple[SolutionLeak, ...] = ()  # texts of the solution that observations revealed
     usage: ResourceUsage = ResourceUsage(0.0)
 
 
@@ -116,16 +116,16 @@ class ShownSolutions:
 
 @dataclass(frozen=True)
 class FloorEpisodes:
-    """Episodes in which nothing was done."""
+    """Episodes in which the policy did nothing."""
 
-    transcripts: tuple[Transcript, ...]  # one for each beginning of the oracle's episodes
+    transcripts: tuple[Transcript, ...]  # one for each reset of the oracle's episodes
     policy: str  # a description of the idle policy
     spec: RewardSpec | None
 
 
 @dataclass(frozen=True)
 class CanaryEpisodes:
-    """Episodes that the package declares to deserve nothing."""
+    """Episodes that must earn nothing, as the package declares."""
 
     played: tuple[tuple[OracleEpisode, Transcript], ...]
 
@@ -136,7 +136,7 @@ class HackAttempt:
 
     probe: Probe
     transcript: Transcript
-    is_alive: bool  # true if the session answered afterwards and could begin another episode
+    is_alive: bool  # true if the session then answered and could begin another episode
     is_healthy: bool  # true if the server was healthy afterwards
 
 
@@ -158,7 +158,7 @@ def collect_semantic(run: ValidationRun) -> None:
 
 
 class SemanticCollector:
-    """The collection of a run."""
+    """A collector of the semantic evidence of one run."""
 
     def __init__(self, run: ValidationRun, surface: ServerSurface) -> None:
         self.run = run
@@ -206,13 +206,13 @@ class SemanticCollector:
         return None
 
     def _idle_episodes(self, oracle: Oracle | None) -> Sequence[OracleEpisode]:
-        """Return the episodes for doing nothing: the oracle's, unless these begin solved."""
+        """Return the episodes for doing nothing: the oracle's, unless they begin solved."""
         if oracle is None or oracle.form == "injected_state":
             return (OracleEpisode(self.surface.plan.reset, name="plan"),)
         return oracle.episodes
 
     def _idle_policy(self, oracle: Oracle | None) -> Policy:
-        """Return the policy that does nothing: the oracle file's, or the least action forever."""
+        """Return the idle policy: the oracle file's ``do_nothing``, or the minimal action."""
         if oracle is not None and oracle.has_function("do_nothing"):
             assert oracle.program is not None
             return oracle.program.policy("do_nothing")
@@ -220,7 +220,7 @@ class SemanticCollector:
         return lambda view: least
 
     async def _least_accepted_action(self) -> Action:
-        """Return the least action that the server accepts, of those that the schema allows."""
+        """Return the first minimal action of the schema that the server accepts."""
         candidates = self.space.minimal_actions()
         if len(candidates) > 1:
             async with RawSession(self.url, self.budget) as session:
@@ -236,7 +236,7 @@ class SemanticCollector:
         self.evidence.put(ShownSolutions(tuple(self._show_elsewhere(shown))))
 
     def _show_solution(self, oracle: Oracle, episode: OracleEpisode, idle: Policy) -> ShownSolution:
-        """Show a solution, repeat the actions, and play the prefixes."""
+        """Play a solution, repeat its actions, and play its prefixes."""
         if oracle.form == "injected_state" or episode.snapshot is not None:
             return self._show_injected(episode, idle)
         leaks: list[SolutionLeak] = []
@@ -267,7 +267,7 @@ class SemanticCollector:
     async def _play_measured(
         self, reset: Mapping[str, Any], policy: Policy
     ) -> tuple[Transcript, ResourceUsage]:
-        """Play an episode and measure the resources used."""
+        """Play an episode and measure the resources that it uses."""
         pid = self.run.running.inspect().get("pid")
         if not isinstance(pid, int):
             began = time.perf_counter()
@@ -282,7 +282,7 @@ class SemanticCollector:
         return playing.result(), ResourceUsage(seconds, cpu_seconds(pid) - spent, peak)
 
     def _show_injected(self, episode: OracleEpisode, idle: Policy) -> ShownSolution:
-        """Inject the state of a solution and let the verifier look at it."""
+        """Inject the state of a solution and take the actions that let the verifier see it."""
         looks = (
             script_policy(episode.actions)
             if episode.actions is not None
@@ -299,7 +299,7 @@ class SemanticCollector:
         return ShownSolution(episode, transcript, transcript.spec, again, usage=usage)
 
     async def _play_restored(self, episode: OracleEpisode, looks: Policy) -> Transcript:
-        """Play from a snapshot, by version 1, since version 0 has no snapshots."""
+        """Play from a snapshot with protocol version 1, because version 0 has no snapshots."""
         assert episode.snapshot is not None
         async with GenericEnvClient(self.url) as client:
             result = await client.reset(**episode.reset)
@@ -316,7 +316,7 @@ class SemanticCollector:
     def _show_by_script(
         self, oracle: Oracle, episode: OracleEpisode, idle: Policy
     ) -> ShownSolution:
-        """Run a program in the subject's sandbox, in the middle of an episode."""
+        """Run the oracle's script in the subject's sandbox, in the middle of an episode."""
         if ProviderCapability.EXEC not in self.run.provider.capabilities:
             raise UnmetRequirement("exec", "the provider cannot run the oracle's script")
         assert oracle.script is not None
@@ -344,7 +344,7 @@ class SemanticCollector:
     # ------------------------------------------------------------------ elsewhere
 
     def _replay_anew(self, shown: Sequence[ShownSolution]) -> list[ShownSolution]:
-        """Replay solutions on a freshly started server, from the records alone."""
+        """Replay solutions from their records alone, on a newly started server."""
         if not any(map(_can_be_replayed, shown)):
             return list(shown)
         try:
@@ -362,7 +362,7 @@ class SemanticCollector:
             other.stop()
 
     def _replay_record(self, subject: RunningSubject, transcript: Transcript) -> Transcript:
-        """Write an episode's reset and actions as JSON, read the JSON back, and play."""
+        """Write an episode's reset and actions as JSON, read the JSON, and play the episode."""
         first = transcript.first
         record = {"reset": first.sent if first else {}, "actions": transcript.actions}
         read = json.loads(json.dumps(record))
@@ -370,7 +370,7 @@ class SemanticCollector:
         return run_async(play_alone(subject.base_url, self.budget, read["reset"], policy))
 
     def _show_elsewhere(self, shown: Sequence[ShownSolution]) -> list[ShownSolution]:
-        """Show each solution to a server with other variables and without a network."""
+        """Replay each solution on a server with other variables and without a network."""
         try:
             other, no_offline = self._start_elsewhere()
         except SubjectError as error:
@@ -390,14 +390,14 @@ class SemanticCollector:
         return moved
 
     def _start_elsewhere(self) -> tuple[RunningSubject, str | None]:
-        """Start another server; return it, and why it has a network, if it has."""
+        """Start another server; return the server, and the reason if it has a network."""
         provider = self.run.provider
         can = ProviderCapability.NETWORK_POLICY in provider.capabilities
         if not can or "no-network" not in provider.supported_network_modes:
             return self.run.start(ELSEWHERE), f"{provider.name} cannot take its network away"
         return self.run.start(ELSEWHERE, NetworkPolicy(mode="no-network")), None
 
-    # ------------------------------------------------------------------ what deserves nothing
+    # ------------------------------------------------------------------ floor, canaries, hacks
 
     def _collect_floor(
         self, oracle: Oracle | None, episodes: Sequence[OracleEpisode], idle: Policy
@@ -455,7 +455,7 @@ def _lengths(count: int) -> list[int]:
 
 
 def _pad_with_idle(actions: Sequence[dict[str, Any]], idle: Policy, steps: int) -> Policy:
-    """Return a policy that takes these actions and then idles, `steps` steps in all."""
+    """Return a policy that takes these actions and then idles, up to `steps` steps in total."""
 
     def act(view: ProbeView) -> dict[str, Any] | None:
         if view.step < len(actions):
@@ -466,7 +466,7 @@ def _pad_with_idle(actions: Sequence[dict[str, Any]], idle: Policy, steps: int) 
 
 
 def _make_exchange(kind: str, sent: Mapping[str, Any], result: Any) -> Exchange:
-    """Return a version 1 result as the exchange that version 0 would have had."""
+    """Convert a result of protocol version 1 to the exchange that version 0 would have."""
     data = {
         "observation": result.observation,
         "reward": result.reward,
@@ -483,7 +483,7 @@ def _make_exchange(kind: str, sent: Mapping[str, Any], result: Any) -> Exchange:
 def _watch_for_leaks(
     policy: Policy, oracle: Oracle, space: ActionSpace, leaks: list[SolutionLeak]
 ) -> Policy:
-    """Return a policy that also searches observations for each action beforehand."""
+    """Return a policy that records texts of its actions that observations already show."""
 
     def act(view: ProbeView) -> dict[str, Any] | None:
         action = policy(view)
@@ -499,7 +499,7 @@ def _watch_for_leaks(
 def _texts_of(
     action: Mapping[str, Any], space: ActionSpace, observation: Mapping[str, Any]
 ) -> list[str]:
-    """Return the texts of an action that were not among several offered choices."""
+    """Return the texts of an action that were not among choices that the observation offers."""
     if space.enumerate_actions() or space.legal_actions(observation):
         return []
     if action.get("type") == "call_tool":  # tools are listed, so a tool's name is no secret
@@ -510,7 +510,7 @@ def _texts_of(
 
 
 def _list_choices(value: Any) -> Iterator[str]:
-    """Yield texts in lists of two or more."""
+    """Yield the texts in lists with two or more items."""
     if isinstance(value, Mapping):
         for inner in value.values():
             yield from _list_choices(inner)

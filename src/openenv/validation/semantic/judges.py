@@ -23,7 +23,7 @@ MIB = 2**20
 ROUNDING = 1e-9
 
 HACK_TOLERANCE = 0.1
-"""How far above idleness a trick may end, as a part of the reward's range."""
+"""Maximum reward of a hacking probe above the floor, as a share of the reward's range."""
 
 INSIDES = re.compile(r'Traceback \(most recent call last\)|File "/|/home/\w|/root/|/app/env/')
 
@@ -52,13 +52,13 @@ def judge_oracle_max(manifest: AnyManifest, solutions: ShownSolutions) -> Judgme
 
 
 def _measured_floor(floor: FloorEpisodes) -> float | None:
-    """Return the highest reward of doing nothing; None if none is known."""
+    """Return the highest reward of doing nothing; None if no reward is known."""
     rewards = (episode_reward(one, floor.spec) for one in floor.transcripts)
     return max((one for one in rewards if one is not None), default=None)
 
 
 def judge_floor_gap(manifest: AnyManifest, floor: FloorEpisodes) -> Judgment:
-    """Check that doing nothing earns less than the highest reward, by the declared margin."""
+    """Check that doing nothing earns less than the highest reward by the declared margin."""
     high, margin = manifest.reward.range[1], manifest.reward.floor_margin
     found = _measured_floor(floor)
     measured: dict[str, Any] = {"measured_floor": found, "declared_margin": margin}
@@ -82,7 +82,7 @@ def judge_floor_gap(manifest: AnyManifest, floor: FloorEpisodes) -> Judgment:
 def judge_canary_floor(
     manifest: AnyManifest, canaries: CanaryEpisodes, floor: FloorEpisodes
 ) -> Judgment:
-    """Check that known bad trajectories earn no more than doing nothing."""
+    """Check that canaries earn no more than doing nothing, within the declared tolerance."""
     limit = _limit(manifest, floor, manifest.reward.oracle_tolerance)
     rewards = {one.name: episode_reward(played, floor.spec) for one, played in canaries.played}
     wrong = [
@@ -104,7 +104,7 @@ def judge_canary_floor(
 
 
 def _limit(manifest: AnyManifest, floor: FloorEpisodes, tolerance: float) -> float:
-    """Return the highest reward that still counts as nothing."""
+    """Return the floor plus a tolerance: the highest reward that still counts as nothing."""
     found = _measured_floor(floor)
     return (max(0.0, manifest.reward.range[0]) if found is None else found) + tolerance
 
@@ -127,7 +127,7 @@ def judge_no_solution_leakage(manifest: AnyManifest, solutions: ShownSolutions) 
 
 
 def judge_verifier_determinism(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
-    """Check that the same solution earns the same each time, step by step."""
+    """Check that a repeated solution earns the same rewards, step by step."""
     wrong, replays = [], 0
     for one in solutions.shown:
         for again in one.again:
@@ -158,7 +158,7 @@ def _reward_difference(one: Transcript, other: Transcript) -> str | None:
 
 
 def judge_verifier_portability(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
-    """Check that a solution earns the same on another machine and without a network."""
+    """Check that a solution earns the same rewards with other variables and no network."""
     moved = [(one, one.elsewhere) for one in solutions.shown if one.elsewhere is not None]
     for one, elsewhere in moved:
         if elsewhere.transcript is None and elsewhere.trouble is None:
@@ -202,7 +202,7 @@ def judge_replayability(manifest: AnyManifest, solutions: ShownSolutions) -> Jud
 
 
 def judge_resource_envelope(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
-    """Check that an episode of the solution uses no more than declared."""
+    """Check that an episode of the solution uses no more resources than declared."""
     declared, usages = manifest.resources, [one.usage for one in solutions.shown]
     slowest = max((one.seconds for one in usages), default=0.0)
     peak = max((one.peak_bytes for one in usages), default=0)
@@ -228,7 +228,7 @@ def judge_resource_envelope(manifest: AnyManifest, solutions: ShownSolutions) ->
 
 
 def judge_monotonicity(manifest: AnyManifest, solutions: ShownSolutions) -> Judgment:
-    """Check that a longer prefix of the solution earns no less than a shorter prefix."""
+    """Check that longer prefixes of the solution earn no less, within the declared tolerance."""
     slack = manifest.reward.oracle_tolerance + ROUNDING
     ladders = {one.episode.name: _ladder(one) for one in solutions.shown}
     wrong = [
@@ -249,7 +249,7 @@ def judge_monotonicity(manifest: AnyManifest, solutions: ShownSolutions) -> Judg
 
 
 def _ladder(shown: ShownSolution) -> list[tuple[int, float]]:
-    """Return the known rewards of prefixes of growing length."""
+    """Return the lengths and known rewards of the prefixes, the shortest first."""
     whole = len(shown.transcript.actions)
     rungs = [*sorted(shown.prefixes.items()), (whole, shown.transcript)]
     rewards = ((length, episode_reward(played, shown.spec)) for length, played in rungs)

@@ -1,7 +1,7 @@
-"""The static level: the package as files. Only the image's build runs any of its code.
+"""The static level: reads the package as files. Only the image build runs code of the package.
 
-The checks are those of RFC 008 that need no hub. Their evidence is read once: `ManifestEvidence`,
-`Package` and `ImageBuilds`. Read `package.py` and `builds.py` (the evidence) first.
+The checks are those of RFC 008 that need no hub. The evidence is collected once:
+`ManifestEvidence`, `Package` and `ImageBuilds`. Read `package.py` and `builds.py` first.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def collect(
     settings: BuildSettings,
     tell: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Read a package and build its image twice, unless `skip_build`.
+    """Read a package, and build its image twice unless `skip_build` is set.
 
     Raises:
         PackageError: A file of the package cannot be read.

@@ -1,4 +1,4 @@
-"""Image builds: build a package's image twice, and read what is in it."""
+"""Image builds: build a package's image twice, and list its contents."""
 
 from __future__ import annotations
 
@@ -40,34 +40,34 @@ MEANS = (
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """Settings to build images on this machine; see `openenv build`."""
+    """Settings for building images on this machine; see `openenv build`."""
 
-    base: str | None = None  # the base image, if it differs from the Dockerfile's
+    base: str | None = None  # a base image that replaces the Dockerfile's
     options: BuildOptions = field(default_factory=BuildOptions)  # options of the engine
-    locking: LockOptions = field(default_factory=LockOptions)  # where packages come from
+    locking: LockOptions = field(default_factory=LockOptions)  # the sources of packages
 
 
 @dataclass(frozen=True)
 class ImageBuilds:
     """The result of building a package twice: evidence of the static level."""
 
-    # Why nothing was built: what is missing, or who declined; None if something was.
+    # Why no image was built although the package is not at fault; None if one was.
     skipped: str | None = None
     failure: str | None = None  # why the build failed, if the package is at fault
     hint: str | None = None  # what to do about the failure
-    built: tuple[BuiltImage, ...] = ()  # the first build, and the second, which repeated every step
-    images: tuple[EngineImage, ...] = ()  # the engine's descriptions of the two
+    built: tuple[BuiltImage, ...] = ()  # the first build, and the second, made without the cache
+    images: tuple[EngineImage, ...] = ()  # the engine's descriptions of the two builds
     # The CycloneDX bill of materials; None if it could not be made.
     bill: Mapping[str, Any] | None = field(default=None, repr=False)
     why_no_bill: str = ""
 
     @property
     def image_ref(self) -> str | None:
-        """The digest of the first build; None if nothing was built."""
+        """The digest of the first build; None if no image was built."""
         return f"sha256:{self.built[0].id}" if self.built else None
 
     def forget(self) -> None:
-        """Remove the images' names from the engine, and images without other names."""
+        """Remove the names of the images from the engine, and images without other names."""
         if self.built:
             tags = {tag for built in self.built for tag in built.tags}
             _untag(ENGINES[self.built[0].engine], tags.__contains__)
@@ -79,10 +79,10 @@ def build_twice(
     *,
     tell: Callable[[str], None] = lambda text: None,
 ) -> ImageBuilds:
-    """Build an image, list the contents, and build the image again without the cache.
+    """Build an image, list its contents, and build the image again without the cache.
 
-    The images have names unique to this run until they are forgotten. If a step fails, the names
-    are removed; if this process is killed, the next run removes them.
+    The images have names unique to this run until `ImageBuilds.forget` removes the names. If a step
+    fails, the names are removed at once; if this process is killed, the next run removes them.
     """
     how = settings or BuildSettings()
     again = replace(how.options, no_cache=True)
@@ -116,7 +116,7 @@ def build_twice(
 
 
 def _tags(package: str) -> list[str]:
-    """Return names for two builds that are unique and name the owner."""
+    """Return unique names for two builds, which include the owner."""
     run = f"{own_name().replace('/', '_')}_{secrets.token_hex(4)}"
     name = f"{REPOSITORY}{package.replace('_', '-').lower()}"
     return [f"{name}:{run}_{number}" for number in (1, 2)]
@@ -130,10 +130,10 @@ def _is_orphaned(name: str) -> bool:
 
 
 def _untag(engine: Engine, is_meant: Callable[[str], bool]) -> None:
-    """Remove names. Failures are logged and otherwise ignored, as no verdict depends on them."""
+    """Remove names. Failures are only logged, because no verdict depends on them."""
     try:
         for name in filter(is_meant, engine.names()):
-            with suppress(EngineError):  # another run may have removed it
+            with suppress(EngineError):  # another run may have removed the name
                 engine.untag(name)
         left = list(filter(is_meant, engine.names()))
     except EngineError as error:
@@ -144,7 +144,7 @@ def _untag(engine: Engine, is_meant: Callable[[str], bool]) -> None:
 
 
 def is_machine_fault(error: BuildError) -> bool:
-    """Return whether a build failed because this machine lacks something."""
+    """Return whether a build failed because of this machine, not because of the package."""
     if isinstance(error, EngineError):
         return True
     own_words = str(error).removesuffix(error.log) + (error.hint or "")

@@ -1,4 +1,4 @@
-"""Checks of a package's declarations by themselves."""
+"""Checks of a package's declarations."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from openenv.validation.probes import PlanError, read_plan
 from openenv.validation.report import Judgment, accept, conclude, conclude_problems, reject
 from openenv.validation.static.package import Package
 
-# Maxima of one machine; a larger number was probably meant in another unit.
+# The maximum for one machine; larger numbers are probably in another unit.
 MOST_CPU, MOST_MEMORY_MB, MOST_DISK_MB = 512.0, 4 * 1024**2, 64 * 1024**2
-# The minimum of a server; Python alone, without imports, takes about 10 MB.
+# The minimum for a server; Python alone, without imports, takes about 10 MB.
 LEAST_MEMORY_MB = 32
 
 FLOATING = {"main", "master", "latest", "head", "dev", "trunk", "nightly", "default", ""}
@@ -33,8 +33,8 @@ class ManifestEvidence:
     """The result of reading the manifest: evidence of every run."""
 
     manifest: AnyManifest | None  # the declarations; None if they could not be read
-    error: DeclarationError | None  # why they could not be read
-    bounds: DeclarationBounds  # the policy's limits of declarations
+    error: DeclarationError | None  # why the declarations could not be read
+    bounds: DeclarationBounds  # the policy's limits for declarations
     policy_version: str
 
 
@@ -83,7 +83,7 @@ def judge_manifest(subject: Subject) -> Judgment:
 
 
 def _locate_fields(root: Path, words: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the fields' problems with locations, if the declarations are in an openenv.yaml."""
+    """Return the fields' problems with locations, if the package has an openenv.yaml."""
     path = root / MANIFEST
     if not path.is_file():
         return []
@@ -163,7 +163,7 @@ def _implausible(subject: Subject) -> Iterator[tuple[str, str]]:
 
 
 def judge_timeout(subject: Subject) -> Judgment:
-    """Check that an episode may not take longer than the policy allows."""
+    """Check that the declared time limit of an episode is within the policy's limit."""
     declared = subject.evidence.need(ManifestEvidence)
     told = subject.manifest.resources.episode_timeout_s
     most = declared.bounds.max_episode_timeout_s
@@ -178,7 +178,7 @@ def judge_timeout(subject: Subject) -> Judgment:
 
 
 def judge_task_distribution(subject: Subject) -> Judgment:
-    """Check that the tasks, and the data sets that are loaded, are pinned."""
+    """Check that the tasks and the loaded data sets are pinned."""
     manifest = subject.manifest
     pin = manifest.task_distribution
     loaded = list(_unpinned_loads(subject.evidence.need(Package)))

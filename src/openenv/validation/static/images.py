@@ -62,7 +62,7 @@ def judge_reproducible_build(subject: Subject) -> Judgment:
 
 
 def judge_sbom(subject: Subject) -> Judgment:
-    """Check that each component of the image is known, with its version."""
+    """Check that the name and version of each component of the image are known."""
     builds = subject.evidence.need(ImageBuilds)
     if builds.skipped is not None:
         return skip(builds.skipped, remediation=builds.hint)
@@ -135,7 +135,7 @@ _ROOT = ("", "0", "root")
 
 
 def judge_image_hygiene(subject: Subject) -> Judgment:
-    """Check that the image runs without root, and holds no leftovers and secrets."""
+    """Check that the image does not run as root, and has no leftovers or secrets."""
     package = subject.evidence.need(Package)
     if package.dockerfile is None:
         return reject(

@@ -28,12 +28,12 @@ MAGIC = (
     (0, b"Rar!\x1a\x07", "rar"),
     (257, b"ustar", "tar"),
 )
-# Formats that are archives internally, but are read as they are.
+# Formats that are archives internally, but are used without unpacking.
 FORMATS = {".npz", ".xlsx", ".docx", ".pptx", ".odt", ".ods", ".epub", ".svgz", ".pt", ".nii"}
 
 
 def judge_layout(subject: Subject) -> Judgment:
-    """Check that the files are all there, and that none is an archive, a secret or huge."""
+    """Check that all declared files exist, and that no file is an archive, a secret or huge."""
     package = subject.evidence.need(Package)
     declared = subject.evidence.need(ManifestEvidence).manifest
     problems = [(why, f"mend {why.partition(' ')[0]}") for why in package.unreadable]
@@ -46,7 +46,7 @@ def judge_layout(subject: Subject) -> Judgment:
 
 
 def _archives(package: Package) -> Iterator[tuple[str, str]]:
-    # The wheel of an unpublished OpenEnv is a dependency like any other.
+    # The wheel of an unpublished OpenEnv is an allowed archive.
     wheel = declared_source(package.root, package.project)
     for name in package.contents.files:
         path = package.root / name

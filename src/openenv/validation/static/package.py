@@ -1,4 +1,4 @@
-"""The contents of a package: files, project and Dockerfile, read without running any code."""
+"""The contents of a package: files, project and Dockerfile, read without running code."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ DEFAULT = resources.files("openenv") / "cli" / "template" / "common" / "server" 
 
 
 class PackageError(OpenEnvError, ValueError):
-    """A file of a package cannot be read; the text says which, and why."""
+    """A file of a package that cannot be read; the message says which, and why."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package's directory."""
+    """The contents of a package's directory."""
 
     root: Path
     contents: BuildContext  # the files, without leftovers of tools
     dockerfile: ParsedDockerfile | None  # the image's Dockerfile; None if there is none
     plan: BuildPlan | None  # the plan of `openenv build`; None if it cannot build the package
-    why_no_plan: str  # why there is no plan
+    why_no_plan: str  # why there is no plan; empty if there is a plan
     project: Mapping[str, Any] = field(repr=False)  # the ``pyproject.toml``
     unreadable: tuple[str, ...] = ()  # files that could not be read, with reasons
 
     @property
     def workspace(self) -> Path | None:
-        """The checkout of OpenEnv that contains the package."""
+        """The checkout of OpenEnv that contains the package; None if unknown."""
         return None if self.plan is None else self.plan.workspace
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """The table ``[project]`` of ``pyproject.toml``."""
+        """The table ``[project]`` of ``pyproject.toml``; empty if missing."""
         found = self.project.get("project")
         return found if isinstance(found, Mapping) else {}
 
@@ -57,11 +57,11 @@ class Package:
 
     @property
     def final(self) -> tuple[DockerfileInstruction, ...]:
-        """The instructions that make the image: the last stage, and those that it builds on."""
+        """The instructions of the final image: the last stage and the stages it builds on."""
         return () if self.dockerfile is None else self.dockerfile.final
 
     def sources(self) -> Iterator[tuple[str, str]]:
-        """Yield the Python files with texts."""
+        """Yield the name and the text of each Python file."""
         for name in self.contents.files:
             path = self.root / name
             if path.suffix == ".py" and not path.is_symlink():
@@ -69,7 +69,7 @@ class Package:
 
 
 def read_package(root: Path, manifest: AnyManifest | None, *, base: str | None = None) -> Package:
-    """Read the contents of a package; `base` is the base image, if not the Dockerfile's.
+    """Read the contents of a package; `base` replaces the Dockerfile's base image.
 
     Raises:
         PackageError: A file of the package cannot be read.

@@ -1,4 +1,4 @@
-"""The check that a package's dependencies are fixed to the byte."""
+"""The check that a package's dependencies are pinned by hashes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _normal(name: str) -> str:
-    """Normalize as https://packaging.python.org/specifications/name-normalization says."""
+    """Normalize a name (https://packaging.python.org/specifications/name-normalization)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -84,16 +84,19 @@ def judge_dependency_pinning(subject: Subject) -> Judgment:
 
 
 def _list_dependencies(package: Package) -> dict[str, str]:
-    """Return the package's dependencies: normalized names, and the requirements."""
+    """Return the package's dependencies: requirements by normalized name."""
     told = _as_list(package.about.get("dependencies"))
     found = {_normal(match[1]): str(one) for one in told if (match := _NAME.match(str(one)))}
     if package.workspace is not None:
-        found.pop("openenv", None)  # the checkout's OpenEnv goes into the image as a wheel
+        found.pop("openenv", None)  # the image gets the checkout's OpenEnv as a wheel
     return found
 
 
 def _lock_files(package: Package) -> Iterator[Path]:
-    """Yield lock files, first the one that builds use: in a checkout of OpenEnv maybe its own."""
+    """Yield lock files, first the file that builds use.
+
+    In a checkout of OpenEnv that is the package's ``requirements.lock``, or the checkout's.
+    """
     if package.workspace is not None:
         own = package.root / "requirements.lock"
         yield own if own.is_file() else package.workspace / own.name
@@ -119,7 +122,7 @@ def _lock_problems(wanted: Mapping[str, str], locks: list[Lock]) -> Iterator[tup
 
 
 def read_lock(path: Path) -> Lock | None:
-    """Read a lock file; None if it locks nothing, like a list of requirements without versions.
+    """Read a lock file; return None for a list of requirements without versions.
 
     Raises:
         PackageError: The file cannot be read.
@@ -140,7 +143,7 @@ def read_lock(path: Path) -> Lock | None:
 
 
 def _is_fixed(row: Mapping[str, Any]) -> bool:
-    """Return whether a lock's entry is local, has hashes, or names a commit."""
+    """Return whether an entry of a lock is local, has hashes, or names a commit."""
     source, vcs = (
         found if isinstance(found := row.get(name), Mapping) else {} for name in ("source", "vcs")
     )
@@ -173,7 +176,7 @@ def _read_requirements(path: Path) -> Lock | None:
 
 
 def _unpinned_installs(package: Package) -> Iterator[str]:
-    """Yield packages that the Dockerfile installs by pip without a version."""
+    """Yield the packages that the Dockerfile installs with pip without a pinned version."""
     if package.dockerfile is None or package.dockerfile.is_locked:
         return
     for instruction in package.instructions:
