@@ -290,7 +290,7 @@ def _without_private(schema: Any) -> Any:
         return schema
     shown: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in ("properties", "$defs") and isinstance(value, dict):  # whose keys are names
+        if key in ("properties", "$defs") and isinstance(value, dict):  # the keys are names
             shown[key] = {name: _without_private(one) for name, one in value.items()}
         elif key not in ("default", "examples") or not isinstance(value, dict | list):
             shown[key] = _without_private(value)

@@ -27,7 +27,7 @@ class NameNotFound(LookupError):
 
     @property
     def hint(self) -> str:
-        """The end of an error, which suggests the most similar attribute; empty if there is none."""
+        """The end of an error that suggests the most similar attribute; empty if none is."""
         return did_you_mean(self.missing, self.known)
 
 

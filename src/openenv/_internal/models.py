@@ -759,7 +759,7 @@ def _with_null(schema: Any) -> Any:
         return schema
     made = {
         key: {name: _with_null(one) for name, one in value.items()}
-        if key in ("properties", "$defs") and isinstance(value, dict)  # whose keys are names
+        if key in ("properties", "$defs") and isinstance(value, dict)  # the keys are names
         else _with_null(value)
         for key, value in schema.items()
         if key != "default"

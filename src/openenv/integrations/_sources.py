@@ -64,7 +64,7 @@ def open_source(source: Any, options: ClientOptions) -> OpenedSource:
     Raises:
         ConnectError: No server answers.
         ProviderError: The server did not start.
-        TypeError: `source` is no environment, or is a client and there are `options`.
+        TypeError: `source` is not an environment, or is a client and there are `options`.
     """
     if isinstance(source, OpenedSource):
         return source

@@ -205,7 +205,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     Raises:
         ValueError: No space fits the models; the message names the field.
-        TypeError: `source` is a client, or no environment.
+        TypeError: `source` is a client, or not an environment.
         ConnectError: No server answers.
         ProviderError: The server did not start.
     """

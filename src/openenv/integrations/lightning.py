@@ -190,7 +190,7 @@ class GRPO:
     Raises:
         NotImplementedError: The strategy shards the model, and there is no `generate`.
         OpenEnvError: The environment cannot be reached, or does not say how to act in it.
-        TypeError: `environment` is no environment.
+        TypeError: `environment` is not an environment.
         ValueError: There is neither a prompt nor a row, the tokenizer has no chat template, or
             `shows` names a field that observations do not have.
     """

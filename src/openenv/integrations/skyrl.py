@@ -2,7 +2,7 @@
 
     register("blackjack", environment="http://localhost:8000")
 
-Rows of the dataset with ``env_class: blackjack`` are then episodes of it.
+Rows of the dataset with ``env_class: blackjack`` are then episodes of this environment.
 """
 
 from __future__ import annotations

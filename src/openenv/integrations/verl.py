@@ -6,7 +6,7 @@
       environment: http://localhost:8000
       max_turns: 8
 
-Rows of the dataset with ``agent_name: blackjack`` are then episodes of it.
+Rows of the dataset with ``agent_name: blackjack`` are then episodes of this environment.
 """
 
 from __future__ import annotations

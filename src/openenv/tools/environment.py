@@ -149,7 +149,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         return self._own_state
 
     def _step_impl(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
-        """Execute an action that is no tool call."""
+        """Execute an action that is not a tool call."""
         taken, kind = "ListToolsAction and CallToolAction", type(action).__name__
         raise NotSupported(f"{type(self).__name__} takes {taken}, not {kind}", feature=kind)
 

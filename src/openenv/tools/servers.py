@@ -70,7 +70,7 @@ def open_server_tools(server: Any) -> ServerTools:
     """Return the tools of a server object.
 
     Raises:
-        TypeError: The object is no MCP server.
+        TypeError: The object is not an MCP server.
     """
     packages = _packages(server)
     if "fastmcp" in packages:

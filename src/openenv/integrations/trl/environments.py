@@ -361,7 +361,7 @@ def environment_factory(
     Raises:
         NotSupported: The installed version of TRL is too old.
         OpenEnvError: The environment cannot be reached, or does not say how to act in it.
-        TypeError: `environment` is no environment.
+        TypeError: `environment` is not an environment.
         ValueError: `shows` names a field that observations do not have.
     """
     check_trl(LOWEST_WITH_FACTORY)

@@ -88,7 +88,7 @@ def rollout_func(
     Raises:
         NotSupported: The installed version of TRL is too old.
         OpenEnvError: The environment cannot be reached, or does not say how to act in it.
-        TypeError: `environment` is no environment.
+        TypeError: `environment` is not an environment.
         ValueError: Two rows with the same prompt differ in more than their seeds, `at_once` is not
             positive, or `shows` names a field that observations do not have.
     """
