@@ -61,7 +61,7 @@ class EventQueue:
     """
 
     def __init__(self, *, real_time: bool = False) -> None:
-        self.random = random.Random()  # nosec B311  # for a simulation, not for secrets
+        self.random = random.Random()  # nosec B311  # a simulation's
         self._is_real = real_time
         self._began = time.monotonic()
         self._now = 0.0
