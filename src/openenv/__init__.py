@@ -1,7 +1,7 @@
 """OpenEnv: a common interface between trainers of agents and environments for agents.
 
-An author writes `reset`, `step` and `state`; a trainer calls them from anywhere. Names are
-imported when they are first used, so that a client pays for a client only.
+An author writes `reset`, `step` and `state`; a trainer calls them from anywhere. Names are imported
+on first use, so that a program imports only what it needs.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
         screenshot: Annotated[bytes, Blob("image/png")] = b""
 
 In the environment and in the client the field is a `numpy.ndarray` (or `bytes`). Protocol version 1
-carries its bytes as they are; version 0, which is JSON, as nested lists or as base64. NumPy is
-imported when the first array is met; it is no requirement of this package.
+sends raw bytes; version 0, which is JSON, sends nested lists or base64. NumPy is not a requirement
+of this package, and is imported with the first array.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ __all__ = [
 
 Shape = Sequence[int | None]
 
-# dtypes whose bytes mean something in another process: not objects, which are pointers.
+# Kinds of dtypes whose bytes are valid in another process: not objects, which are pointers.
 PLAIN_KINDS = "biufcSUmMV"
-LISTED_KINDS = "biufU"  # what JSON has a form for; others are written as base64 always
+LISTED_KINDS = "biufU"  # kinds that JSON lists can hold; others are always written as base64
 SMALL = 8192  # bytes
 
 
 class Array:
     """Annotates a `numpy.ndarray` field: ``Annotated[np.ndarray, Array("uint8", (64, 64))]``.
 
-    Lists (of lists) are taken as well, and cast where no value changes by it; floating point
-    values may lose precision, and null becomes NaN there.
+    Nested lists are accepted too. They are cast to the dtype if that changes no value; floating
+    point values may lose precision, and null becomes NaN in a floating point or complex array.
 
     Args:
-        dtype: What `numpy.dtype` takes; None for any that is plain data.
-        shape: The length of each axis, None for any length; None for any shape.
-        text: How JSON carries it: as nested lists of numbers, or as an object
-            ``{"dtype", "shape", "data"}`` whose data are base64. Either is understood.
+        dtype: The dtype, as `numpy.dtype` takes it. Default: any except objects.
+        shape: The length of each axis, None for any length. Default: any shape.
+        text: How JSON carries the array: ``list`` for nested lists of numbers, or ``base64`` for an
+            object ``{"dtype", "shape", "data"}`` with base64 data. Both are read.
 
     Example:
         >>> from typing import Annotated
@@ -142,7 +142,7 @@ class Array:
     def _checked(self, array: np.ndarray) -> np.ndarray:
         wanted = self.shape
         if wanted is not None and not _fits(array.shape, wanted):
-            if array.size == 0 and array.ndim < len(wanted):  # lists do not tell further axes
+            if array.size == 0 and array.ndim < len(wanted):  # empty lists hide further axes
                 shape = (*array.shape, *((n or 0) for n in wanted[array.ndim :]))
                 if _fits(shape, wanted):
                     return array.reshape(shape)
@@ -167,8 +167,8 @@ else:
     class NDArray:
         """A field that holds an array: ``NDArray[np.uint8, (210, 160, 3)]``.
 
-        The shape may be left out, and all of it: a bare ``NDArray`` takes any array. It is short
-        for ``Annotated[numpy.ndarray, Array(...)]``, which static type checkers understand better.
+        The shape is optional, and a bare ``NDArray`` takes any array. The form is short for
+        ``Annotated[numpy.ndarray, Array(...)]``, which static type checkers understand better.
 
         Example:
             >>> import numpy as np
@@ -202,7 +202,7 @@ class Blob:
     """Annotates a `bytes` field that JSON carries as base64: an image, a file.
 
     Args:
-        media_type: What the bytes are, such as ``image/png``.
+        media_type: Media type of the bytes, such as ``image/png``, for the JSON schema.
 
     Example:
         >>> from typing import Annotated
@@ -259,12 +259,12 @@ class Picture:
     """A picture as the bytes of a file: ``Picture("image/png", data)``.
 
     Args:
-        media_type: What the bytes are: a type of image (RFC 6838), without parameters.
+        media_type: Media type of an image (RFC 6838), without parameters.
         data: The bytes.
 
     Raises:
-        ValueError: The media type is none of an image.
-        TypeError: The data are no bytes.
+        ValueError: The media type is not that of an image.
+        TypeError: The data are not bytes.
 
     Example:
         >>> from openenv import Picture
@@ -283,10 +283,10 @@ class Picture:
 
 
 Rendering: TypeAlias = Union[str, Picture, "np.ndarray"]
-"""What `openenv.environment.Renders.render` gives."""
+"""The result of `openenv.environment.Renders.render`."""
 
 
-# ------------------------------------------------------------------ arrays from values, and back
+# ------------------------------------------------------------------ conversion of values
 
 
 def _as_array(value: Any, dtype: np.dtype | None) -> np.ndarray:
@@ -301,28 +301,28 @@ def _as_array(value: Any, dtype: np.dtype | None) -> np.ndarray:
     try:
         array = np.asarray(value)
         if array.dtype.kind == "O" and dtype is not None and dtype.kind in "fc":
-            array = np.asarray(value, dtype=dtype)  # where null is NaN
+            array = np.asarray(value, dtype=dtype)  # null becomes NaN
     except (ValueError, TypeError) as error:
         raise _no_array(str(error)) from None
     if dtype is not None and array.dtype != dtype:
         if array.dtype.kind == "V" == dtype.kind and array.dtype.itemsize == dtype.itemsize:
-            array = array.view(dtype)  # the names of its fields do not travel
+            array = array.view(dtype)  # the names of a structure's fields are not sent
         else:
             array = _cast(array, dtype)
     return _plain(array)
 
 
-# As an array, texts take as much as the longest of them each. They may take so much, or so many
-# times what they take as they are.
+# In an array, each text takes as much memory as the longest. An array of texts may take this many
+# bytes, or this many times the size of its JSON.
 MAX_TEXTS_BYTES, MAX_TEXTS_RATIO = 2**16, 16
 
 
 def _check_texts(values: list[Any] | tuple[Any, ...], dtype: np.dtype | None) -> None:
-    """Refuse lists of texts that are no numbers, or would take far more memory as an array."""
+    """Refuse texts in a numeric array, and texts that would take far more memory as an array."""
     try:
         written = to_json(values, serialize_unknown=True, inf_nan_mode="null")
     except ValueError:
-        return  # no text of a message; NumPy says what is wrong with it
+        return  # not a value from a message; NumPy's own error says more
     if b'"' not in written:
         return
     count = longest = 0
@@ -392,17 +392,21 @@ def _from_object(value: Mapping[str, Any]) -> np.ndarray:
 
 
 def as_base64(array: Any) -> dict[str, Any]:
-    """An array as an object that JSON can carry."""
+    """Convert an array to a JSON object with dtype, shape and base64 data.
+
+    Raises:
+        ValueError: The dtype is not plain data.
+    """
     _check_plain(array.dtype)
     data = base64.b64encode(_contiguous(array)).decode()
     return {"dtype": array.dtype.str, "shape": list(array.shape), "data": data}
 
 
 def from_base64(value: Mapping[str, Any]) -> np.ndarray:
-    """Read what `as_base64` has written.
+    """Read an array from the object that `as_base64` writes.
 
     Raises:
-        ValueError: It is no such object.
+        ValueError: The object is malformed.
     """
     try:
         return _from_object(value)
@@ -411,26 +415,26 @@ def from_base64(value: Mapping[str, Any]) -> np.ndarray:
 
 
 def number_of(value: Any) -> Any:
-    """Convert a scalar of NumPy to a number; a `fallback` for Pydantic's serializers.
+    """Convert a NumPy scalar to a number, and a deque to a list; a `fallback` for Pydantic.
 
     Raises:
-        TypeError: It is none.
+        TypeError: The value is of another type.
     """
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
         return value.item()
-    if isinstance(value, deque):  # for which Pydantic has no form before 2.14
+    if isinstance(value, deque):  # Pydantic before 2.14 cannot serialize it
         return list(value)
     raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
-_TOKEN = os.urandom(8).hex()  # so that no text of an environment or a client is taken for a mark
+_TOKEN = os.urandom(8).hex()  # random, so that no text in the data can equal a mark
 
 
 class Kept:
-    """Arrays and bytes that a binary codec keeps while the rest of a value is made plain.
+    """Arrays and bytes that a binary codec keeps aside while Pydantic serializes the other values.
 
-    It is the serialization context of Pydantic: fields that hold arrays look for it, and leave a
-    mark in the value's place, which `put_back` finds.
+    An instance is Pydantic's serialization context. Fields that hold arrays or bytes `keep` their
+    value and write a mark in its place, which `put_back` replaces.
     """
 
     __slots__ = ("_kept",)
@@ -445,13 +449,13 @@ class Kept:
         return mark
 
     def fallback(self, value: Any) -> Any:
-        """Take what JSON has no form for: arrays and numbers of NumPy, declared as nothing."""
+        """Handle NumPy arrays and numbers in undeclared fields, which JSON cannot express."""
         if type(value).__module__ == "numpy" and getattr(value, "ndim", None):
             return self.keep(value)
         return number_of(value)
 
     def put_back(self, value: Any) -> Any:
-        """The same value, with what was kept in place of the marks."""
+        """Return the value with the kept arrays and bytes in place of the marks."""
         if not self._kept:
             return value
         kind = type(value)
@@ -464,7 +468,7 @@ class Kept:
         return value
 
 
-# Pydantic does not validate defaults: ``frame: NDArray = None`` holds no array.
+# Pydantic does not validate defaults, so a field ``frame: NDArray = None`` may hold None.
 
 
 def _writer(as_json: Callable[[Any], Any]) -> Callable[[Any, core_schema.SerializationInfo], Any]:
@@ -484,7 +488,7 @@ _WRITERS = (_write_lists, _write_base64, _write_text)
 
 @once_per_class
 def holds_arrays(cls: type[BaseModel]) -> bool:
-    """Return whether fields of a model, or of nested models, are declared by `Array` or `Blob`."""
+    """Return whether a model, or a nested model, has fields declared with `Array` or `Blob`."""
     return _has_writers(cls.__pydantic_core_schema__)
 
 
@@ -504,25 +508,25 @@ def _has_writers(schema: Any) -> bool:
 def _contiguous(array: Any) -> Any:
     import numpy as np
 
-    # As bytes, since not every dtype (datetime64) has a buffer of its own.
+    # Viewed as bytes, since some dtypes (datetime64) do not support the buffer protocol.
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.nbytes else b""
 
 
-# What a peer may name as a dtype: numbers, times, and texts and bytes of a fixed size. Neither
-# objects, which are pointers, nor structures, whose names do not travel.
+# The dtypes that a peer may name: numbers, times, and texts and bytes of a fixed size. Excluded are
+# objects, which are pointers, and structures, whose field names are not sent.
 _DTYPE = re.compile(
     r"[<>=|]?[?biufcSUmMV]\d{0,9}(\[\d{0,9}[A-Za-z\u03bc]{1,7}(/\d{1,9})?\])?"
     r"|bool|u?int\d{1,2}|(float|complex)\d{2,3}|(datetime|timedelta)64(\[\d{0,9}[A-Za-z]{1,7}\])?"
 )
 MAX_AXES = 64  # of NumPy 2
-# An array without elements may have so many rows: as nested lists, each of them is an object.
+# Maximum number of rows of an array without elements: in nested lists each row is an object.
 MAX_EMPTY_ROWS = 2**16
 
 
 def _view(data: Any, dtype: Any, shape: Any) -> np.ndarray:
-    """An array over `data`, which is not copied.
+    """Return an array that is a view of `data`, which must have exactly the array's bytes.
 
-    Nothing of the array comes from anywhere else: its bytes are as many as `data` has.
+    So a message cannot make this process allocate memory beyond the message's own size.
     """
     import numpy as np
 
@@ -558,10 +562,10 @@ def pack_array(array: np.ndarray) -> bytes:
     """Pack an array: the dtype (`numpy.dtype.str`), the shape, and the elements in C order.
 
     Raises:
-        ValueError: Its dtype is no plain data.
+        ValueError: The dtype is not plain data.
     """
     head = _head_of(array.dtype, array.shape)
-    if array.nbytes <= SMALL:  # where to look at its memory takes longer than to copy it
+    if array.nbytes <= SMALL:  # copying is faster than a memory view
         return head + array.tobytes()
     return b"".join((head, _contiguous(array)))
 
@@ -574,10 +578,10 @@ def _head_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 
 def unpack_array(data: memoryview) -> np.ndarray:
-    """Read what `pack_array` has written; the array is a view of `data`, not a copy.
+    """Read an array that `pack_array` packed; the array is a view of `data`, not a copy.
 
     Raises:
-        ValueError: These are no such bytes.
+        ValueError: The bytes are malformed.
     """
     try:
         ndim, length = data[0], data[1]
@@ -616,7 +620,7 @@ def write_png(pixels: np.ndarray) -> bytes:
     """Write an array of pixels as PNG (RFC 2083).
 
     Raises:
-        ValueError: It is none; see `is_pixels`.
+        ValueError: The array is not one of pixels; see `is_pixels`.
     """
     if not is_pixels(pixels):
         raise ValueError(f"an array of {pixels.dtype}, shaped {pixels.shape}, is no picture")

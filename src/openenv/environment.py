@@ -7,9 +7,9 @@ An episode goes like this (after dm_env, Muldal et al. 2019, and Gymnasium, Towe
         observation = env.step(action)           # one transition
     env.close()                                  # once, at the end
 
-What a driver may rely on, and `openenv.testing.check_environment` checks, is stated in the
-docstrings of `Environment.reset`, `step`, `state` and `close`, of `Renders` and of `Snapshots`, and
-nowhere else.
+The docstrings of `Environment.reset`, `step`, `state` and `close`, of `Renders` and of `Snapshots`
+are the complete contract: drivers may rely on them, and `openenv.testing.check_environment` checks
+them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class CompositeTransform(Transform[ObsT]):
 
 
 class NullTransform(Transform[ObsT]):
-    """Changes nothing."""
+    """A transform that changes nothing."""
 
     def __call__(self, observation: ObsT) -> ObsT:
         return observation
@@ -87,34 +87,34 @@ class NullTransform(Transform[ObsT]):
 class Environment(ABC, Generic[ActT, ObsT, StateT]):
     """A world that an agent acts in; a subclass writes `reset`, `step` and `state`.
 
-    One instance serves one session. Its methods are never called concurrently. Those of a
-    synchronous environment are all called on one and the same thread, from the constructor to
-    `close`, unless the class declares that this does not matter; coroutines are awaited on the
-    server's event loop.
+    One instance serves one session. Its methods are never called concurrently. All methods of a
+    synchronous environment are called on the same thread, from the constructor to `close`, unless
+    the class declares that this does not matter. Coroutines are awaited on the server's event loop.
 
     The methods may be plain functions or ``async def``; `reset_async` and `step_async` may be
-    overridden instead. Arguments that a signature leaves out are simply not passed, so
-    ``def reset(self)`` and ``def step(self, action)`` are fine. `state` may be a property, a
-    method or a coroutine method. `super().__init__()` need not be called.
+    overridden instead. Arguments that a signature lacks are not passed, so ``def reset(self)`` and
+    ``def step(self, action)`` are fine. `state` may be a property, a method or a coroutine method.
+    `super().__init__()` need not be called.
 
     Class attributes:
-        SUPPORTS_CONCURRENT_SESSIONS: Several instances may live in one process at once. False
-            by default, which serves one session at a time.
-        REQUIRES_SINGLE_THREAD_EXECUTOR: All instances in the process must share one thread.
-        SUPPORTS_ANY_THREAD: The methods may be called from different threads, one at a time. True
-            of whatever keeps nothing that belongs to a thread (a database connection, a browser, a
-            graphics context). Many sessions then share few threads, and a slow step holds up
-            nobody. False by default.
-        NEVER_BLOCKS: The methods compute for microseconds and never wait, so that they may be
-            called on the event loop itself. False by default.
-        REWARD: What the rewards mean (see `openenv.reward`); None, the default, is not declared.
+        SUPPORTS_CONCURRENT_SESSIONS: Whether several instances may live in one process at once.
+            Default: False, so a server has one session at a time.
+        REQUIRES_SINGLE_THREAD_EXECUTOR: Whether all instances in the process must share one thread.
+            Default: False.
+        SUPPORTS_ANY_THREAD: Whether the methods may be called from different threads, one at a
+            time. Set True if the environment holds nothing that belongs to a thread, such as a
+            database connection, a browser or a graphics context. Many sessions then share few
+            threads, and a slow step does not delay other sessions. Default: False.
+        NEVER_BLOCKS: Whether the methods take only microseconds and never wait, so that they may
+            be called on the event loop itself. Default: False.
+        REWARD: The meaning of the rewards (see `openenv.reward`). Default: None, not declared.
 
     Attributes:
-        transform: See `Transform`.
-        rubric: Scores steps (see `openenv.rewards`), where `reset` and `step` have it do so.
-        trajectory_scorer: Scores an episode as a whole: it is called with the list of its
-            (action, observation) when an observation is done, and the reward of that one is what
-            it returns; see `openenv.rewards.delayed`.
+        transform: The transform of observations; see `Transform`.
+        rubric: The rubric that scores steps, if `reset` and `step` call it; see `openenv.rewards`.
+        trajectory_scorer: Function that scores an episode as a whole. When an observation is done,
+            it is called with the episode's list of (action, observation) pairs, and returns the
+            reward of the last observation; see `openenv.rewards.delayed`.
 
     Example:
         >>> from openenv import Action, Environment, Observation, State
@@ -146,7 +146,7 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
     transform: Any = None
     rubric: Any = None
     trajectory_scorer: Any = None
-    _begin_rubric: Callable[[], Any] | None = None  # what is to be awaited before it scores
+    _begin_rubric: Callable[[], Any] | None = None  # a reset to await before the next score
 
     def __init__(
         self,
@@ -165,10 +165,11 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         """Begin a new episode and return the first observation.
 
         Args:
-            seed: Makes the episode reproducible: the same seed and the same actions give the
-                same observations and rewards. None asks for a fresh random episode.
-            episode_id: What `state.episode_id` shall be; None lets the environment choose.
-            **kwargs: Whatever else the environment declares, such as a task or a difficulty.
+            seed: Seed of the episode: the same seed and the same actions give the same observations
+                and rewards. None begins a fresh random episode.
+            episode_id: Value of `state.episode_id`; None lets the environment choose.
+            **kwargs: Further arguments that the environment declares, such as a task or a
+                difficulty.
 
         Returns:
             An observation with ``done=False`` (unless the episode is over before it begins).
@@ -182,21 +183,23 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
 
         Args:
             action: An instance of the environment's action model, already validated.
-            timeout_s: Seconds that the caller is going to wait; None means no limit.
-            **kwargs: Whatever else the environment declares.
+            timeout_s: Seconds that the caller will wait; None means no limit.
+            **kwargs: Further arguments that the environment declares.
 
         Returns:
-            An observation, or a `StepResult` that holds one. `done` ends the episode;
-            `truncated` with it says that a limit, not the task, ended it. `reward` is a finite
-            number, or None where the step was not scored: never 0 for "could not score".
+            An observation, or a `StepResult` that holds one. `done` ends the episode; `truncated`
+            as well says that a limit, not the task, ended it. `reward` is a finite number, or None
+            if the step was not scored: never 0 for "could not score".
 
         Raises:
-            Refused: Its text is written for the caller, and reaches it: an illegal move, say.
-                Stepping before `reset`, or after `done`, should raise it and change nothing.
-            Exception: Of any other the caller learns the class and an incident id, under which
-                the server's log has all of it; its text only from a server that runs with
-                ``debug``. The session goes on after either, and the episode is where the
-                exception left it.
+            Refused: The environment refuses the action, such as an illegal move; the caller gets
+                the text. A step before `reset`, or after `done`, should raise this error and change
+                nothing.
+            Exception: The step failed. The caller gets the exception's class and an incident id,
+                under which the server's log has the details; and the text only if the server runs
+                with ``debug``.
+
+        After either error the session continues, and the episode is where the exception left it.
         """
 
     @property
@@ -204,7 +207,7 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
     def state(self) -> StateT:
         """Return the state of the episode; `step_count` counts the steps since `reset`.
 
-        Reading it changes nothing. It may be read before the first `reset`.
+        Reading the state changes nothing. It may be read before the first `reset`.
         """
 
     @cached_property
@@ -215,8 +218,8 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
     def on_event(self, event: Event) -> Any:
         """Handle an event since the last step. May be a coroutine method.
 
-        It is called before the next step (or call of a tool), once for each event in `events` that
-        is due by then, and only where it is overridden.
+        If overridden, the method is called before the next step or tool call, once for each event
+        in `events` that is due by then.
         """
 
     def close(self) -> None:
@@ -241,17 +244,17 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         name = type(self).__name__
         return EnvironmentMetadata(name=name, description=f"{name} environment", version="1.0.0")
 
-    # What an author may call from `reset` and `step`; nothing calls these by itself.
+    # Methods that an author may call from `reset` and `step`; nothing else calls them.
 
     def _apply_transform(self, observation: ObsT) -> ObsT:
         transform: Callable[[ObsT], ObsT] | None = self.transform
         return observation if transform is None else transform(observation)
 
     def _apply_rubric(self, action: ActT, observation: ObsT) -> float | None:
-        """Score a step by the rubric; 0 without a rubric, None if scoring failed.
+        """Score a step with the rubric; return 0 without a rubric, None if scoring failed.
 
-        What the rubric tells beside the number, its components or why there is none, is noted in
-        the observation's metadata; see `scored`.
+        The details of the score, its components or the reason of a failure, are added to the
+        observation's metadata; see `scored`.
         """
         if self.rubric is None:
             return 0.0
@@ -267,7 +270,7 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
         return _noted(observation, _score_of(self.rubric, value, observation))
 
     async def _apply_rubric_async(self, action: ActT, observation: ObsT) -> float | None:
-        """Do what `_apply_rubric` does, with a rubric that may have to be awaited."""
+        """Do what `_apply_rubric` does, and await the rubric if necessary."""
         try:
             value: Any = self._apply_rubric(action, observation)
             if not _is_pending(value):
@@ -307,17 +310,17 @@ class Environment(ABC, Generic[ActT, ObsT, StateT]):
 class Renders(Protocol):
     """An optional interface of environments that can be rendered for people.
 
-    An environment that has the method need not derive from this class. It may be plain or
-    ``async def``, and runs where the other methods do. Clients call it by `EnvClient.render`;
-    browsers, by ``GET /render``.
+    An environment with a `render` method need not derive from this class. The method may be plain
+    or ``async def``, and runs where the other methods do. Clients call it with `EnvClient.render`,
+    browsers with ``GET /render``.
     """
 
     def render(self) -> Rendering:
-        """Draw where the episode stands, after `done` too.
+        """Render the current state of the episode; possible after `done` too.
 
-        The picture is for the program that drives the environment, like `state`: it may show what
-        the agent must not see, and agents never get it. Drawing changes nothing, neither the
-        state nor what later steps lead to. It may be called before the first `reset`.
+        Like `state`, the picture is for the program that drives the environment: it may show things
+        that the agent must not see, and agents never get it. Rendering changes neither the state
+        nor the outcome of later steps. It may be called before the first `reset`.
 
         Returns:
             One of
@@ -325,13 +328,13 @@ class Renders(Protocol):
             - text, as a terminal shows it, in lines;
             - an SVG: text that begins with ``<svg`` or with an XML prolog (``<?xml``);
             - pixels: a uint8 array of shape (height, width, 3), which is RGB; (height, width) is
-              gray, and 4 channels are RGBA. It is written down before anything else is called, so
-              the array may be used again;
+              gray, and 4 channels are RGBA. The array is encoded before any other method is called,
+              so the environment may reuse it;
             - an `openenv.arrays.Picture`: an image file's bytes and their media type.
 
         Raises:
-            Refused: There is nothing to show yet, or any more.
-            NotSupported: This instance cannot draw, for want of a package, say.
+            Refused: There is nothing to show yet, or no longer.
+            NotSupported: This instance cannot render, for example because a package is missing.
         """
         ...
 
@@ -339,16 +342,16 @@ class Renders(Protocol):
 class Snapshots(Protocol):
     """An optional interface of environments that can store and restore an episode.
 
-    An environment that has both methods need not derive from this class. They may be plain or
-    ``async def``, and run where its other methods do. Clients call them by `EnvClient.snapshot`,
+    An environment with both methods need not derive from this class. The methods may be plain or
+    ``async def``, and run where the other methods do. Clients call them with `EnvClient.snapshot`,
     `restore` and `fork`.
     """
 
     def snapshot(self) -> bytes:
-        """Write down where the episode stands, such that `restore` can go on from there.
+        """Return the episode's state as bytes, from which `restore` can continue.
 
-        That is all that further observations, rewards and the state depend on, generators of
-        random numbers included. Taking it changes nothing.
+        The bytes hold everything that later observations, rewards and the state depend on,
+        including random number generators. Taking a snapshot changes nothing.
 
         Raises:
             NotSupported: This episode cannot be stored.
@@ -358,24 +361,24 @@ class Snapshots(Protocol):
     def restore(self, data: bytes) -> None:
         """Continue from a snapshot of this instance, or of another instance of the class.
 
-        A running episode is abandoned. The same actions lead to the same observations as they
-        would have from there. It may be called before the first `reset`.
+        A running episode is abandoned. From then on, actions give the same observations as after
+        the snapshot. The method may be called before the first `reset`.
 
-        The bytes come from a client, so they may be anything: do not unpickle them.
+        The bytes come from a client and cannot be trusted: do not unpickle them.
 
         Raises:
-            ValueError: They are none that `snapshot` has written. Nothing changes.
+            ValueError: The bytes are not from `snapshot`. Nothing changes.
         """
         ...
 
 
 def _is_pending(value: Any) -> bool:
-    """Return whether a value must be awaited; a rubric's awaitable number need not be."""
+    """Return whether a value must be awaited; an awaitable float of a rubric need not be."""
     return hasattr(value, "__await__") and not isinstance(value, float)
 
 
 def _is_reset_later(rubric: Any) -> bool:
-    """Return whether the reset of a rubric, children left aside, must be awaited."""
+    """Return whether the reset of a rubric itself, without its children, must be awaited."""
     is_later = inspect.iscoroutinefunction(getattr(rubric, "forward", None))
     is_later = is_later and hasattr(rubric, "reset_async")
     return is_later or inspect.iscoroutinefunction(getattr(rubric, "reset", None))
@@ -398,7 +401,8 @@ def _score_of(rubric: Any, value: Reward, observation: Any) -> Score:
 def _shares_of(rubric: Any) -> list[float] | None:
     """Return the rubric's reward for each step of the episode, or None.
 
-    Programs of old have rubrics whose method nothing ever called. The reward does not depend on it.
+    A failure is only logged: the reward does not depend on the shares, and older versions never
+    called this method.
     """
     compute: Callable[[], Any] | None = getattr(rubric, "compute_step_rewards", None)
     if not callable(compute):
@@ -422,7 +426,7 @@ def _noted(observation: Any, score: Score) -> float | None:
     info, metadata = score.as_info(), getattr(observation, "metadata", None)
     if isinstance(metadata, dict):
         if isinstance(metadata.get(REWARD_INFO), dict):
-            del metadata[REWARD_INFO]  # of an earlier step, where an observation is used again
+            del metadata[REWARD_INFO]  # from an earlier step, if the observation is reused
         if info:
             metadata[REWARD_INFO] = info
     return score.value
@@ -444,7 +448,7 @@ def scored(observation: ObsT, reward: Reward) -> ObsT:
     return observation.model_copy(update={"reward": reward.value, "metadata": metadata})
 
 
-# The four ways an observation comes about, in the manner of dm_env.
+# The four kinds of observations, as in dm_env.
 
 
 def restart(observation: ObsT) -> ObsT:
@@ -460,7 +464,7 @@ def restart(observation: ObsT) -> ObsT:
 
 
 def transition(observation: ObsT, reward: Reward = None) -> ObsT:
-    """Mark `observation` as in the middle of an episode.
+    """Mark `observation` as one in the middle of an episode.
 
     Example:
         >>> from openenv import Observation, transition

@@ -4,55 +4,55 @@
      +-- raised inside a server
      |    +-- ConcurrencyConfigurationError   (ValueError) more sessions than the class allows
      |    +-- SessionCapacityError            no slot is free
-     |    |    +-- KeySessionsError           a key has as many sessions as it may have
-     |    +-- SessionNotFoundError            no such session, or no longer
+     |    |    +-- KeySessionsError           a key has its maximum number of sessions
+     |    +-- SessionNotFoundError            the session does not exist, or has ended
      |    +-- SessionCreationError            a session could not be opened
      |    +-- EnvironmentFactoryError         the environment's constructor raised
      |    +-- SessionClosedError              the session ended while a request waited
-     |    +-- EnvironmentCrashed              its worker process has died; .exit_code
-     |    +-- SessionBusyError                an overdue call has not come back yet
-     |    +-- InvalidJSONError                (ValueError) a frame that is not JSON
-     |    +-- UnknownMessageTypeError         (ValueError) a frame of no known type
-     |    +-- InvalidMessageError             (ValueError) a malformed frame; .errors
-     |    |    +-- InvalidActionError         an action its model refuses; .errors
-     |    +-- InvalidArgumentError            (TypeError) an argument that nobody takes
-     |    |    +-- MissingArgumentError       an argument that has to be given
+     |    +-- EnvironmentCrashed              the session's worker process died; .exit_code
+     |    +-- SessionBusyError                an overdue call has not returned yet
+     |    +-- InvalidJSONError                (ValueError) a frame is not JSON
+     |    +-- UnknownMessageTypeError         (ValueError) a frame has an unknown type
+     |    +-- InvalidMessageError             (ValueError) a frame is malformed; .errors
+     |    |    +-- InvalidActionError         the action does not fit its model; .errors
+     |    +-- InvalidArgumentError            (TypeError) the environment takes no such argument
+     |    |    +-- MissingArgumentError       a required argument is missing
      |    +-- InvalidReturnError              (TypeError) user code returned no observation
-     |    +-- EncodingError                   (ValueError) a value that the wire cannot carry
-     |    +-- Refused                         (ValueError) what the environment says to its caller
-     |         +-- TooLargeError              it is over the limit; .size, .limit
-     |              +-- RequestTooLargeError  what was asked is; over HTTP, 413
+     |    +-- EncodingError                   (ValueError) a value cannot be sent
+     |    |    +-- TooLargeError              a message is over the limit; .size, .limit
+     |    |         +-- RequestTooLargeError  a request is over the limit; over HTTP, 413
+     |    +-- Refused                         (ValueError) the environment refuses a request
      +-- raised on either side
-     |    +-- NotSupported                    (NotImplementedError) it cannot do that; .feature
-     |    +-- RecordingError                  (ValueError) a file that is no recording
-     |    +-- Unscored                        (ValueError) a reward that could not be had
-     |    +-- NotAuthenticatedError           no key, or none that is known
-     |    +-- NotPermittedError               the key's role, or a page's origin, is not let in
-     |    +-- WrongHostError                  asked for by a name that is not the server's
-     |    |    +-- MalformedHostError         by what is no name; over HTTP, 400
-     |    +-- RateLimitError                  a key asks for more than it may; .retry_after_s
-     |    +-- KeyFileError                    (ValueError) keys that are not to be used
-     |    +-- SandboxError                    (RuntimeError) of a sandbox
-     |         +-- SandboxUnavailable         none with that guarantee is to be had; .reasons
-     |         +-- SandboxEnded               it is over, with all that was in it; .why
-     |         +-- SandboxFileError           (OSError) a file in it; .errno
+     |    +-- NotSupported                    (NotImplementedError) a feature is missing; .feature
+     |    +-- RecordingError                  (ValueError) a file is not a recording
+     |    +-- Unscored                        (ValueError) a reward could not be computed
+     |    +-- NotAuthenticatedError           the key is missing or unknown
+     |    +-- NotPermittedError               the key's role, or a page's origin, is not permitted
+     |    +-- WrongHostError                  a request names another host than the server
+     |    |    +-- MalformedHostError         a request's host name is invalid; over HTTP, 400
+     |    +-- RateLimitError                  a key exceeded a rate limit; .retry_after_s
+     |    +-- KeyFileError                    (ValueError) a file of keys cannot be used
+     |    +-- SandboxError                    (RuntimeError) a sandbox failed
+     |         +-- SandboxUnavailable         no sandbox gives the guarantee; .reasons
+     |         +-- SandboxEnded               the sandbox and its contents are gone; .why
+     |         +-- SandboxFileError           (OSError) a file operation failed; .errno
      +-- raised by a client
-     |    +-- ConnectError                    (ConnectionError) no server answers there
-     |    |    +-- AuthenticationError        the server wants a key, or another one
-     |    |    +-- PermissionRefused          the server does not let this key, or page, in
-     |    |    +-- ServerGone                 the server that had the session is not there any more
-     |    +-- SessionLost                     (ConnectionError) the episode is gone
+     |    +-- ConnectError                    (ConnectionError) no server answers
+     |    |    +-- AuthenticationError        the server requires a key, or another one
+     |    |    +-- PermissionRefused          the server denies access to this key or page
+     |    |    +-- ServerGone                 the server that had the session no longer exists
+     |    +-- SessionLost                     (ConnectionError) the episode is lost
      |    +-- ResponseTimeout                 (TimeoutError) no answer in time
-     |    |    +-- StepTimeout                its `timeout_s` is over; .timeout_s, .is_running
-     |    +-- EnvironmentsFailed              (RuntimeError) of a VectorEnv; .errors, .results
+     |    |    +-- StepTimeout                a step exceeded its limit; .timeout_s, .is_running
+     |    +-- EnvironmentsFailed              (RuntimeError) in a VectorEnv; .errors, .results
      |    +-- ProtocolError                   the peer broke the protocol
-     |    +-- InvalidSnapshot                 (ValueError) bytes that are no snapshot
-     |    +-- ReplayDiverged                  (RuntimeError) a replay went another way; .step
+     |    +-- InvalidSnapshot                 (ValueError) the bytes are not a snapshot
+     |    +-- ReplayDiverged                  (RuntimeError) a replay had another outcome; .step
      |    +-- ServerError                     (RuntimeError) the server's answer; .type, .incident
      |         +-- MalformedRequest           INVALID_JSON, UNKNOWN_TYPE
      |         +-- ValidationFailed           VALIDATION_ERROR; .errors
      |         +-- ExecutionFailed            EXECUTION_ERROR
-     |         |    +-- ToolFailed            of a tool, in its words; .tool_name, .error_type
+     |         |    +-- ToolFailed            a tool's own error; .tool_name, .error_type
      |         +-- CapacityError              CAPACITY_REACHED
      |         +-- RateLimited                RATE_LIMITED; .retry_after_s
      |         +-- FactoryFailed              FACTORY_ERROR
@@ -61,15 +61,15 @@
      |         +-- MessageTooLarge            (ValueError) TOO_LARGE
      |         +-- NotSupportedByServer       (NotSupported) NOT_SUPPORTED
      +-- raised by a provider
-          +-- ProviderError                   (RuntimeError) an environment would not start
-               +-- ProviderExited             its process ended; .exit_code, .logs
-               +-- ProviderTimeout            (TimeoutError) it was not ready in time; .logs
+          +-- ProviderError                   (RuntimeError) an environment did not start; .logs
+               +-- ProviderExited             its process ended; .exit_code
+               +-- ProviderTimeout            (TimeoutError) it was not ready in time
 
-Packages that few programs need have further ones of their own, such as
-`openenv.rewards.llm.LLMError` and `openenv.tasks.TasksetError`.
+Packages that few programs need define further errors, such as `openenv.rewards.llm.LLMError` and
+`openenv.tasks.TasksetError`.
 
-One table, `OUTWARD`, says how an error leaves a server: its wire code, its HTTP status and its
-JSON-RPC code. `server_error` is its inverse on the client. Data are attributes; the text is
+The table `OUTWARD` says how an error leaves a server: its wire code, HTTP status and JSON-RPC code.
+`server_error` is the inverse on the client. An error's data are attributes; its text is
 `str(error)`.
 """
 
@@ -156,7 +156,7 @@ ErrorList = list[dict[str, Any]]
 
 
 class ErrorCode(str, Enum):
-    """The codes of errors on the wire: the codes of protocol version 0 first, then ours."""
+    """The codes of errors on the wire: first those of protocol version 0, then later ones."""
 
     INVALID_JSON = "INVALID_JSON"
     UNKNOWN_TYPE = "UNKNOWN_TYPE"
@@ -192,9 +192,9 @@ class IgnoredArgumentWarning(UserWarning):
 
 
 class OpenEnvError(Exception):
-    """Base class of every error that OpenEnv raises on purpose.
+    """The base class of all errors that OpenEnv raises on purpose.
 
-    One can be pickled whatever its constructor takes: it travels as its text and its attributes.
+    Every error can be pickled, whatever its constructor takes: its text and attributes are kept.
 
     Example:
         >>> from openenv import GenericEnvClient, OpenEnvError
@@ -209,10 +209,10 @@ class OpenEnvError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return _made_again, (type(self), self.args), self.__dict__
 
-    _details: tuple[str, ...] = ()  # attributes that go over the wire
+    _details: tuple[str, ...] = ()  # attributes that are sent to the peer
 
     def details(self) -> dict[str, Any]:
-        """Return the data that goes over the wire beside code and message."""
+        """Return the data that is sent to the peer besides code and message."""
         return {name: getattr(self, name) for name in self._details}
 
 
@@ -220,12 +220,12 @@ def _made_again(cls: type[BaseException], arguments: tuple[Any, ...]) -> BaseExc
     """Make an error without calling the constructor, which may take other arguments."""
     new = OSError.__new__ if issubclass(cls, OSError) else cls.__new__
     error = new(cls, *arguments)
-    error.args = arguments  # which an OSError takes from its constructor
+    error.args = arguments  # an OSError sets them in its constructor only
     return error
 
 
 def how_it_ended(exit_code: int | None) -> str:
-    """Describe how a process ended, by the exit code, which is negative for a signal."""
+    """Describe how a process ended. The exit code is negative for a signal, None if unknown."""
     import signal
 
     if exit_code is None:
@@ -288,7 +288,7 @@ class KeySessionsError(SessionCapacityError):
 
 
 class SessionNotFoundError(OpenEnvError):
-    """There is no session with this id, or no longer."""
+    """The session does not exist, or has ended."""
 
     def __init__(self, session_id: str, message: str | None = None) -> None:
         self.session_id = session_id
@@ -327,7 +327,7 @@ class EnvironmentCrashed(OpenEnvError):
     """The worker process that held a session's environment has died, and the episode with it.
 
     Attributes:
-        exit_code: How it ended; that of a signal is negative, None is unknown.
+        exit_code: Exit code of the process; negative for a signal, None if unknown.
     """
 
     _details = ("exit_code",)
@@ -344,11 +344,11 @@ class EnvironmentCrashed(OpenEnvError):
 
 
 class SessionBusyError(OpenEnvError):
-    """An overdue call has not come back yet, so nothing else can be begun. It is a call of this
-    session, or of another one whose thread this session shares.
+    """An overdue call has not returned yet, so no other call can begin. It is a call of this
+    session, or of another session on the same thread.
 
     Attributes:
-        running_s: Seconds for which it has been running, or has held the shared thread.
+        running_s: Seconds for which the call has been running, or has held the shared thread.
     """
 
     _details = ("running_s",)
@@ -367,11 +367,11 @@ class InvalidJSONError(OpenEnvError, ValueError):
 
 
 class UnknownMessageTypeError(OpenEnvError, ValueError):
-    """A frame's `type` is none that this protocol knows."""
+    """The protocol does not know a frame's `type`."""
 
 
 class InvalidMessageError(OpenEnvError, ValueError):
-    """A frame or request body is malformed; `errors` is Pydantic's list of what is wrong."""
+    """A frame or request body is malformed; `errors` is Pydantic's list of errors."""
 
     _details = ("errors",)
 
@@ -381,11 +381,11 @@ class InvalidMessageError(OpenEnvError, ValueError):
 
 
 class InvalidActionError(InvalidMessageError):
-    """The environment's action model refused the action; `errors` says why, field by field."""
+    """The environment's action model refused the action; `errors` lists the reasons by field."""
 
 
 class InvalidArgumentError(OpenEnvError, TypeError):
-    """An argument of `reset` or `step` that the environment does not take."""
+    """The environment's `reset` or `step` does not take an argument."""
 
     def __init__(self, method: str, names: Sequence[str], accepted: Sequence[str]) -> None:
         self.method = method
@@ -406,7 +406,7 @@ class InvalidArgumentError(OpenEnvError, TypeError):
 
 
 class MissingArgumentError(InvalidArgumentError):
-    """An argument without a default, of `reset` or `step`, that was not given."""
+    """An argument of `reset` or `step` that has no default was not given."""
 
     def _words(self) -> str:
         given = ", ".join(f"{name}=..." for name in self.names)
@@ -416,11 +416,11 @@ class MissingArgumentError(InvalidArgumentError):
         return f"{self.method} needs {named}: pass {call}; it takes {taken}"
 
 
-MAX_NAMES, MAX_NAME = 20, 100  # which an error quotes, and how many characters of each
+MAX_NAMES, MAX_NAME = 20, 100  # number of names that an error quotes, and characters of each
 
 
 def _unknown_arguments(method: str, names: Sequence[str], accepted: Sequence[str]) -> str:
-    from openenv._internal.quoting import closest, shortened  # which few errors need
+    from openenv._internal.quoting import closest, shortened  # imported late: few errors need them
 
     hints = []
     for name in names[:MAX_NAMES]:
@@ -438,15 +438,15 @@ class InvalidReturnError(OpenEnvError, TypeError):
 
 
 class EncodingError(OpenEnvError, ValueError):
-    """A value cannot be carried by the wire's encoding."""
+    """A value cannot be encoded for the wire."""
 
 
 class Refused(OpenEnvError, ValueError):
     """The environment refuses a request; the text tells the client why.
 
-    An environment raises it where the text is written for the agent or the trainer: an illegal
-    move, an unknown task. It is always sent. Of any other exception the peer learns the class and
-    an incident id, since its text may hold what is not meant for it.
+    An environment raises this error to tell the agent or the trainer something, such as an illegal
+    move or an unknown task. The text is always sent. For any other exception the peer gets the
+    class and an incident id only, since the text may contain confidential data.
 
     Example:
         >>> from openenv import Action, Environment, Observation, State
@@ -472,11 +472,11 @@ class Refused(OpenEnvError, ValueError):
 
 
 class TooLargeError(EncodingError):
-    """A message is larger than the other side takes.
+    """A message is larger than the peer accepts.
 
     Attributes:
-        size: Its size in bytes.
-        limit: The largest that is taken.
+        size: Size of the message in bytes.
+        limit: Largest accepted size in bytes.
 
     Example:
         >>> from echo_env.server.echo_environment import EchoEnvironment
@@ -500,7 +500,7 @@ class TooLargeError(EncodingError):
 
 
 class RequestTooLargeError(TooLargeError):
-    """A request is larger than the server takes; over HTTP that is status 413."""
+    """A request is larger than the server accepts; status 413 over HTTP."""
 
 
 # ------------------------------------------------------------------ raised on either side
@@ -510,7 +510,7 @@ class NotSupported(OpenEnvError, NotImplementedError):
     """The environment, the server or the session lacks an optional feature.
 
     Attributes:
-        feature: What was asked for, such as ``snapshot``.
+        feature: The missing feature, such as ``snapshot``.
 
     Example:
         >>> from openenv import Action, Environment, Observation, State
@@ -540,11 +540,11 @@ class NotSupported(OpenEnvError, NotImplementedError):
 
 
 class RecordingError(OpenEnvError, ValueError):
-    """A file is no recording, or is damaged before the last line.
+    """A file is not a recording, or is damaged before the last line.
 
     Attributes:
         path: The file.
-        line: Where, from 1; None where it is the file as a whole.
+        line: Number of the damaged line, from 1; None if the error concerns the whole file.
     """
 
     def __init__(self, path: str, line: int | None, why: str) -> None:
@@ -554,10 +554,10 @@ class RecordingError(OpenEnvError, ValueError):
 
 
 class Unscored(OpenEnvError, ValueError):
-    """Something could not be scored; the text says why.
+    """An action or an episode could not be scored; the text says why.
 
-    A rubric raises it where there is no score: its judge does not answer, the grader crashed. The
-    reward is then None, with this text as the reason, and never 0.
+    A rubric raises this error if it has no score, for example because its judge does not answer or
+    its grader crashed. The reward is then None, with this text as the reason, and never 0.
 
     Example:
         >>> from openenv import Rubric, Unscored
@@ -574,7 +574,7 @@ class Unscored(OpenEnvError, ValueError):
 
 
 class NotAuthenticatedError(OpenEnvError):
-    """A request carries no key, or none that the server knows."""
+    """A request carries no key, or a key that the server does not know."""
 
 
 class NotPermittedError(OpenEnvError):
@@ -582,18 +582,18 @@ class NotPermittedError(OpenEnvError):
 
 
 class WrongHostError(OpenEnvError):
-    """A request asks for a host by a name that is not the server's (DNS rebinding)."""
+    """A request names a host that is not the server's, as in a DNS rebinding attack."""
 
 
 class MalformedHostError(WrongHostError):
-    """The `Host` of a request is no name with an optional port (RFC 9112, section 3.2)."""
+    """A request's `Host` is not a name with an optional port (RFC 9112, section 3.2)."""
 
 
 class RateLimitError(OpenEnvError):
     """A key has exceeded a rate limit.
 
     Attributes:
-        retry_after_s: Seconds after which it may ask again.
+        retry_after_s: Seconds after which the key may send requests again.
     """
 
     def __init__(self, key_name: str, limit: str, retry_after_s: float) -> None:
@@ -610,21 +610,22 @@ class RateLimitError(OpenEnvError):
 
 
 class KeyFileError(OpenEnvError, ValueError):
-    """A file of keys cannot be read, is malformed, or is open to others; or OPENENV_API_KEY holds
-    no key. The text says which.
+    """A file of keys cannot be read, is malformed, or is accessible to other users; or
+    OPENENV_API_KEY is not a valid key. The text says which.
     """
 
 
 class SandboxError(OpenEnvError, RuntimeError):
-    """Something about a sandbox; see `openenv.sandbox`."""
+    """The base class of sandbox errors; see `openenv.sandbox`."""
 
 
 class SandboxUnavailable(SandboxError):
-    """No sandbox of this machine gives the guarantee asked for, and none with less is used.
+    """No sandbox of this machine gives the required guarantee; a weaker sandbox is never used.
 
     Attributes:
-        guarantee: What was asked for.
-        reasons: Why each kind of sandbox does not give it, and what would help, by its name.
+        guarantee: The required guarantee.
+        reasons: For each kind of sandbox, by name: why it does not give the guarantee, and what
+            would help.
     """
 
     def __init__(self, guarantee: str, reasons: Mapping[str, str]) -> None:
@@ -638,7 +639,7 @@ class SandboxEnded(SandboxError):
     """The sandbox has ended, with all processes and files.
 
     Attributes:
-        why: Such as that it took too much memory.
+        why: The reason, for example too much memory.
     """
 
     def __init__(self, why: str) -> None:
@@ -690,7 +691,7 @@ class AuthenticationError(ConnectError):
 
 
 class ServerGone(ConnectError):
-    """The server behind a gateway that had the session is not there any more."""
+    """The server behind a gateway that had the session no longer exists."""
 
 
 class PermissionRefused(ConnectError):
@@ -711,7 +712,7 @@ class PermissionRefused(ConnectError):
 
 
 class SessionLost(OpenEnvError, ConnectionError):
-    """The session, and with it the running episode, is gone or in an unknown state.
+    """The session and its running episode are lost or in an unknown state.
 
     Call `reset()` to begin a new episode.
 
@@ -760,10 +761,10 @@ class StepTimeout(ResponseTimeout):
     """A step took longer than the given `timeout_s`.
 
     Attributes:
-        timeout_s: What it was given, in seconds.
-        is_running: It goes on: a thread cannot be interrupted, and a coroutine may take its time.
-            The session begins nothing else until it is back. Asking again, with the same action,
-            waits for its answer.
+        timeout_s: The time limit in seconds.
+        is_running: Whether the step is still running: a thread cannot be interrupted, and a
+            coroutine may need time to end. The session accepts no other call until it returns.
+            Repeating the call with the same action waits for its answer.
 
     Example:
         >>> import time
@@ -806,8 +807,8 @@ class EnvironmentsFailed(OpenEnvError, RuntimeError):
     """Some environments of a `VectorEnv` failed; the others are fine.
 
     Attributes:
-        errors: What each of them raised, by its number.
-        results: What the others came to, by their numbers: a `StepResult` each.
+        errors: The exception of each failed environment, by its number.
+        results: The `StepResult` of each other environment, by its number.
 
     Example:
         >>> from openenv import EnvironmentsFailed, ProcessProvider, VectorEnv
@@ -837,7 +838,7 @@ class ProtocolError(OpenEnvError):
 
 
 class InvalidSnapshot(OpenEnvError, ValueError):
-    """The bytes are none that `snapshot` has given, or were damaged since.
+    """The bytes are not a snapshot made by `snapshot`, or are damaged.
 
     Example:
         >>> from blackjack_env.server.blackjack_environment import BlackjackEnvironment
@@ -853,11 +854,12 @@ class InvalidSnapshot(OpenEnvError, ValueError):
 
 
 class ReplayDiverged(OpenEnvError, RuntimeError):
-    """The same seed and actions led somewhere else; the session is left without an episode.
+    """The same seed and actions had another outcome; the session is left without an episode.
 
     Attributes:
-        step: The step that differed, from 1; 0 is the reset.
-        what: What differed: ``observation``, ``reward``, ``done``, ``truncated`` or ``error``.
+        step: Number of the step that differed, from 1; 0 for the reset.
+        what: The part that differed: ``observation``, ``reward``, ``done``, ``truncated`` or
+            ``error``.
 
     Example:
         >>> import random
@@ -900,12 +902,12 @@ class ServerError(OpenEnvError, RuntimeError):
 
     Attributes:
         code: The wire code, for example ``EXECUTION_ERROR``.
-        message: The server's words.
+        message: The server's message.
         data: The whole ``data`` object of the error frame.
-        errors: Pydantic's list of what is wrong, where the server sent one; else empty.
-        type: The class of what the environment raised, where that was not meant for the caller.
-        incident: Under which id the server's log has it then.
-        log: Where that log is, as far as this client's provider knows.
+        errors: Pydantic's list of errors, if the server sent one; else empty.
+        type: Class of the environment's exception, if its text was withheld; else None.
+        incident: Id of that exception in the server's log; else None.
+        log: Location of that log, if this client's provider knows it; else None.
 
     Example:
         >>> from blackjack_env.server.blackjack_environment import BlackjackEnvironment
@@ -997,8 +999,8 @@ class ToolFailed(ExecutionFailed):
     """A tool failed or could not be called; the text is the tool's.
 
     Attributes:
-        tool_name: The tool.
-        error_type: A value of `openenv.tools.ToolErrorType`, where the server says of which kind.
+        tool_name: Name of the tool.
+        error_type: A value of `openenv.tools.ToolErrorType`; None if the server does not say.
 
     Example:
         >>> from openenv import ToolFailed
@@ -1055,7 +1057,7 @@ class CapacityError(ServerError):
 
 
 class RateLimited(ServerError):
-    """The key has exceeded a rate limit. Nothing was carried out; the session goes on.
+    """The key has exceeded a rate limit. The request was not carried out; the session continues.
 
     Example:
         >>> from echo_env.server.echo_environment import EchoEnvironment
@@ -1083,12 +1085,12 @@ class FactoryFailed(ServerError):
 
 
 class SessionFailed(ServerError):
-    """The session is not there, or could not be served."""
+    """The session does not exist, or could not be served."""
 
 
 class SessionBusy(ServerError):
-    """An overdue call, of this session or of another one on the same thread, has not come back
-    yet; see `StepTimeout`.
+    """An overdue call, of this session or of another one on the same thread, has not returned yet;
+    see `StepTimeout`.
 
     Example:
         >>> import time
@@ -1122,7 +1124,7 @@ class MessageTooLarge(ServerError, ValueError):
 
 
 class NotSupportedByServer(ServerError, NotSupported):
-    """The environment or the server does not have what was asked for."""
+    """The environment or the server lacks the requested feature."""
 
     def __init__(self, message: str, code: str, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(message, code, data)
@@ -1206,7 +1208,8 @@ CLIENT_SIDE: dict[ErrorCode, type[ServerError]] = {
     ErrorCode.RATE_LIMITED: RateLimited,
 }
 
-# What a client raises where a server refuses the connection with a status; else `ConnectError`.
+# The error that a client raises if a server refuses the connection with an HTTP status. For any
+# other status it is `ConnectError`.
 REFUSALS: dict[int, type[ConnectError]] = {
     401: AuthenticationError,
     403: PermissionRefused,
@@ -1217,11 +1220,11 @@ REFUSALS: dict[int, type[ConnectError]] = {
 def words(error: BaseException) -> str:
     """Return an error's text, or the class's name if there is no text, as valid UTF-8.
 
-    Names of files in a text may hold bytes that are no UTF-8.
+    File names in a text may hold bytes that are not UTF-8.
     """
     try:
         text = str(error)
-    except Exception:  # of its own `__str__`
+    except Exception:  # raised by the error's own `__str__`
         text = ""
     text = text or type(error).__name__
     return text.encode(errors="backslashreplace").decode()
@@ -1230,8 +1233,8 @@ def words(error: BaseException) -> str:
 def refusal(error: BaseException) -> str | None:
     """Return the environment's reason for refusing an action; None for any other error.
 
-    An exception that nobody meant to raise, an incident, is none. A server of version 0 that is not
-    ours does not tell them apart: there, every exception of the environment is one.
+    An unexpected exception, reported as an incident, is not a refusal. Foreign servers of protocol
+    version 0 do not make this distinction: there, every exception of the environment counts as one.
     """
     if isinstance(error, ValidationFailed):
         return "\n".join([error.message, *(_refused_field(one) for one in error.errors)])
@@ -1246,7 +1249,7 @@ def _refused_field(error: Any) -> str:
 
 
 def outward(error: BaseException) -> Outward:
-    """Say how `error` leaves a server: the row of the nearest class in the table."""
+    """Return how `error` leaves a server: the row of `OUTWARD` for the nearest class."""
     for cls in type(error).__mro__:
         if cls in OUTWARD:
             return OUTWARD[cls]
@@ -1254,12 +1257,12 @@ def outward(error: BaseException) -> Outward:
 
 
 def speaks(error: BaseException) -> bool:
-    """Return whether an error's text is meant for the peer: the class has a row in `OUTWARD`."""
+    """Return whether an error's text is meant for the peer: `OUTWARD` has a row for the class."""
     return any(cls in OUTWARD and cls is not Exception for cls in type(error).__mro__)
 
 
 def server_error(data: Mapping[str, Any]) -> ServerError | StepTimeout:
-    """Turn the ``data`` of an error frame into the exception that a client raises."""
+    """Convert the ``data`` of an error frame to the exception that a client raises."""
     code = str(data.get("code", "UNKNOWN"))
     message = str(data.get("message", "Unknown error"))
     if code == ErrorCode.STEP_TIMEOUT.value:

@@ -8,11 +8,11 @@
         def on_event(self, event):                       # before the next step
             self._letters.append(event.data)
 
-A static world has an empty queue. In a dynamic one events are scheduled, drawn at random from the
-episode's seed, or pushed from outside, and the server hands those that are due to `on_event` before
-it carries out the next step. In simulation time is counted in steps and begins anew with each
-episode, so that the same seed and the same actions meet the same events. In production it is real
-time, in seconds, and goes on.
+A static world has an empty queue. In a dynamic world events are scheduled, drawn at random from the
+episode's seed, or pushed from outside. Before each step the server passes the due events to
+`on_event`. In simulation, time is counted in steps and restarts with each episode, so that the same
+seed and actions meet the same events. In production, time is real time in seconds and never
+restarts.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Event(BaseModel):
 class EventQueue:
     """A queue of events that wait for the next step.
 
-    `push` may be called from any thread; all else is for the environment itself.
+    `push` may be called from any thread; only the environment may call the other methods.
 
     Args:
-        real_time: Time is that of the clock, and not counted in steps.
+        real_time: Use real time in seconds instead of counting steps.
 
     Attributes:
-        random: Where arrivals are drawn from; seeded with each episode.
+        random: The generator of random arrivals, seeded with each episode.
     """
 
     def __init__(self, *, real_time: bool = False) -> None:
@@ -66,7 +66,7 @@ class EventQueue:
         self._began = time.monotonic()
         self._now = 0.0
         self._scheduled: list[tuple[float, int, Event]] = []
-        self._following: dict[int, Iterator[Event]] = {}  # what draws the next one, by number
+        self._following: dict[int, Iterator[Event]] = {}  # draws the next event, by event number
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 
@@ -86,7 +86,7 @@ class EventQueue:
         """Add an event that has happened outside.
 
         Raises:
-            OverflowError: `MAX_WAITING` events wait already, and nobody takes them.
+            OverflowError: `MAX_WAITING` events wait already.
         """
         self._add(Event(kind=kind, data=data or {}, at=self.now))
 
@@ -99,7 +99,8 @@ class EventQueue:
             after: The time from now, in steps or seconds.
 
         Raises:
-            ValueError: `after` is negative, or no number.
+            ValueError: `after` is negative, infinite or NaN.
+            OverflowError: `MAX_WAITING` events wait already.
         """
         if not 0 <= after < math.inf:
             raise ValueError(f"after={after!r}; it must be a number of units of time from 0")
@@ -116,15 +117,17 @@ class EventQueue:
 
         Args:
             kind: The kind of event.
-            per_unit: The average number of events in a unit of time.
-            data: Draws the details of an event from the given generator.
+            per_unit: The average number of events per step or second.
+            data: Function that draws the details of an event from the given generator. Default: no
+                details.
 
         Raises:
-            ValueError: `per_unit` is not positive.
+            ValueError: `per_unit` is not positive and finite.
+            OverflowError: `MAX_WAITING` events wait already.
         """
         if not 0 < per_unit < math.inf:
             raise ValueError(f"per_unit={per_unit!r}; it must be a positive number")
-        # A generator of its own, so that one process does not depend on when another is asked.
+        # Each process has a generator of its own, so that it does not depend on the others' draws.
         drawn = random.Random(self.random.getrandbits(64))  # nosec B311
 
         def events() -> Iterator[Event]:
@@ -137,7 +140,7 @@ class EventQueue:
         self._add(next(source), source)
 
     def begin(self, seed: int | None) -> None:
-        """Begin an episode: at time 0, with nothing scheduled. Real time knows no episodes."""
+        """Begin an episode at time 0 with an empty queue. In real time this does nothing."""
         if self._is_real:
             return
         with self._lock:
@@ -147,7 +150,7 @@ class EventQueue:
         self.random.seed(seed)
 
     def advance(self, units: float = 1.0) -> None:
-        """Let time go by, in simulation; real time does so by itself."""
+        """Advance the time in simulation; real time advances by itself."""
         self._now += units
 
     def due(self) -> list[Event]:

@@ -1,15 +1,15 @@
 """Rewards: meaning, components and transport.
 
-A number alone says neither what it counts nor whether it could be had. Beside the reward of a step
-travels what is known of it (`Score`): its components, by name, which add up to it; or why it could
-not be scored, where it is None. Beside the first observation of an episode travels what all of its
-rewards mean, which the environment's class declares:
+A number alone says neither what it counts nor whether it could be computed. So the reward of a step
+is sent with its details (`Score`): components by name, which add up to the reward; or, if the
+reward is None, the reason. The first observation of an episode is sent with the meaning of all its
+rewards, which the environment's class declares:
 
     class MyEnvironment(Environment[MyAction, MyObservation, State]):
         REWARD = RewardSpec("terminal", range=(0.0, 1.0), components=("correct", "format"))
 
-In protocol version 1 this is the field ``reward_info`` of an observation frame. Version 0 has no
-such field: it is carried in ``metadata["reward_info"]``, in the same form:
+In protocol version 1 these details are the field ``reward_info`` of an observation frame. Version 0
+has no such field, and carries them in ``metadata["reward_info"]`` in the same form:
 
     {"spec": {"kind": "terminal", "range": [0.0, 1.0], "components": ["correct", "format"]}}
     {"components": {"correct": 0.8, "format": 0.2}}
@@ -27,26 +27,26 @@ from typing import Any, Literal, get_args
 __all__ = ["REWARD_INFO", "RewardKind", "RewardSpec", "Score", "adds_up", "components_of"]
 
 REWARD_INFO = "reward_info"
-"""The key of ``metadata`` under which an observation holds what is known of its reward."""
+"""The key of ``metadata`` under which an observation holds the details of its reward."""
 
 RewardKind = Literal["per_step", "cumulative", "terminal"]
 
-# How far apart a reward and the sum of its components may be, by rounding alone.
+# Tolerances between a reward and the sum of its components, for rounding errors.
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
 
 
 def adds_up(value: float, components: Mapping[str, float]) -> bool:
-    """Return whether components add up to a reward, but for rounding."""
+    """Return whether components add up to a reward, within rounding errors."""
     total = math.fsum(components.values())
     scale = max((abs(part) for part in components.values()), default=0.0)
     return math.isclose(value, total, rel_tol=RELATIVE, abs_tol=max(ABSOLUTE, RELATIVE * scale))
 
 
 def components_of(rubric: Any) -> Mapping[str, float]:
-    """Return the components of a rubric's last score, by the method `components`.
+    """Return the components of a rubric's last score, read from the method `components`.
 
-    The result is empty if the rubric uses that name for something else, such as a list of
-    rubrics in an old program.
+    The result is empty if the rubric uses that name for something else, such as a list of rubrics
+    in an older program.
     """
     method = getattr(type(rubric), "components", None)
     if not callable(method) or "components" in getattr(rubric, "__dict__", {}):
@@ -60,21 +60,21 @@ class RewardSpec:
     """The meaning of an environment's rewards.
 
     Attributes:
-        kind: What one reward counts, and so what an episode's is:
+        kind: What a step's reward means, and how the episode's reward follows from it:
 
-            - ``per_step``: what the step brought. The episode's is their sum.
-            - ``cumulative``: what the episode has brought so far. The episode's is the last.
-            - ``terminal``: what the episode as a whole is worth, told by its last step; earlier
-              ones are None or 0. The episode's is the last.
-        range: Lowest and highest value of one reward; None where that is not known.
-        components: The names of the parts that a reward may have; none where they are not known.
-        unfinished: What an episode counts, beside what it has earned, if it does not come to its
-            end; None is 0. An environment that tells rewards in every step, and pays most at the
-            end, gives here what losing pays: else giving up would pay more. Of kind ``terminal`` it
-            is not needed, since an episode that goes on has earned nothing.
+            - ``per_step``: the step's own reward. The episode's reward is the sum.
+            - ``cumulative``: the reward of the episode so far. The episode's reward is the last.
+            - ``terminal``: the reward of the whole episode, given by its last step. Earlier steps
+              have None or 0. The episode's reward is the last.
+        range: Lowest and highest value of one reward; None if unknown.
+        components: Names of the components that a reward may have; empty if unknown.
+        unfinished: Reward that is added to the earned reward of an unfinished episode; None means
+            0. An environment that gives rewards in every step, but most of them at the end, sets
+            this to the reward of losing: otherwise giving up would pay more than losing. Kind
+            ``terminal`` does not need it, since an unfinished episode has earned nothing.
 
     Raises:
-        ValueError: The kind is none of these, or a number is not finite, or the range is empty.
+        ValueError: The kind is unknown, a number is not finite, or the range is empty.
 
     Example:
         >>> from openenv import RewardSpec
@@ -113,10 +113,10 @@ class RewardSpec:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> RewardSpec:
-        """Read what `as_data` has written; what a later version adds is left out.
+        """Create a specification from the JSON of `as_data`; unknown keys are ignored.
 
         Raises:
-            ValueError: It is none.
+            ValueError: `data` is not a valid specification.
         """
         try:
             found = data.get("range")
@@ -132,14 +132,14 @@ class RewardSpec:
         """Return the reward of an episode, computed from the rewards of the steps in order.
 
         Args:
-            rewards: Of each step; None where it had none.
-            unscored: Why a step could not be scored, for each; None where it could. Left out, it
-                is nowhere said.
+            rewards: Reward of each step; None for a step without a reward.
+            unscored: For each step, the reason why it could not be scored; None if it could.
+                Default: no step has a reason.
 
         Returns:
-            The sum of the rewards, or the last of them, as the kind has it. None where a step that
-            counts could not be scored, and where there is no reward at all: such an episode is
-            worth nothing that is known, and not 0.
+            The sum of the rewards, or the last reward, depending on the kind. None if a step that
+            counts could not be scored, or if there is no reward at all: the reward of such an
+            episode is unknown, not 0.
         """
         if self.kind == "per_step":
             scored = [reward for reward in rewards if reward is not None]
@@ -154,15 +154,15 @@ class Score:
     """The reward of a step or an episode, with details.
 
     Attributes:
-        value: The reward, a finite number; None where there is none.
-        components: Parts by name, which add up to it.
-        unscored: Why there is none, where there should be one: the grader failed, say.
-        step_rewards: The share of each step of the episode, the first one first, where the episode
-            was scored as a whole (see `openenv.rewards.credit`).
+        value: The reward, a finite number; None without a reward.
+        components: Components by name, which add up to the reward.
+        unscored: Reason why a reward is missing, for example a failure of the grader.
+        step_rewards: The share of each step, in order, if the episode was scored as a whole; see
+            `openenv.rewards.credit`.
 
     Raises:
-        ValueError: The value or a share is not finite, or there is a value though `unscored` says
-            why there is none; or the components do not add up to it.
+        ValueError: The value or a share is not finite, the value and `unscored` are both given, or
+            the components do not add up to the value.
 
     Example:
         >>> from openenv import Score
@@ -191,7 +191,7 @@ class Score:
             raise ValueError(f"value={self.value} and unscored={self.unscored!r}: give one of them")
         if not math.isfinite(self.value):
             raise ValueError(f"a reward must be finite, not {self.value}")
-        # What NumPy and PyTorch call a number is none to JSON.
+        # JSON cannot encode NumPy and PyTorch numbers.
         if type(self.value) not in (bool, int, float):
             object.__setattr__(self, "value", float(self.value))
         parts = {name: float(part) for name, part in self.components.items()}

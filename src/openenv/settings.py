@@ -43,7 +43,8 @@ the server ends it | `60` |
 | Variable | Meaning | Default |
 | --- | --- | --- |
 | `OPENENV_LOG_LEVEL` | log level of `openenv serve` | `info` |
-| `OPENENV_LOG_FORMAT` | format of its log, `text` or `json` (one object per line) | `text` |
+| `OPENENV_LOG_FORMAT` | log format of `openenv serve`, `text` or `json` (one object per line) | \
+`text` |
 | `OPENENV_DEBUG` | `1`, `true` or `yes`: clients get the text of every exception, and `openenv` \
 shows tracebacks | off |
 | `OPENENV_OTEL` | `1`: trace with OpenTelemetry; `0`: never | on if the program set up tracing |
@@ -151,20 +152,20 @@ __all__ = [
     "without_keys",
 ]
 
-# What no process that is started should get by chance.
+# Variables that child processes must not inherit by accident.
 KEY_VARIABLES = (
     "OPENENV_API_KEY",
     "OPENENV_API_KEY_FILE",
     "OPENENV_CAPTURE_ADMIN_KEY",
     "OPENENV_LLM_API_KEY",
 )
-# Of models, by the API that they are asked by.
+# The variable with the key of a model, by the model's API.
 MODEL_KEY_VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 _hidden: dict[str, str] = {}
 
 
 class ServerMode(str, Enum):
-    """Simulation offers reset, step and state over HTTP; production offers tools only.
+    """The mode of a server: simulation offers reset, step and state; production offers tools only.
 
     Example:
         >>> from openenv import ServerMode
@@ -177,14 +178,14 @@ class ServerMode(str, Enum):
 
 
 def parse_mode(mode: ServerMode | str, variable: str | None = None) -> ServerMode:
-    """Read a mode.
+    """Convert a text, in any case, to a mode.
 
     Args:
         mode: The mode.
-        variable: The variable of the process's environment that says so, if one does.
+        variable: The environment variable that set the mode, for the error message.
 
     Raises:
-        ValueError: It is none of the modes.
+        ValueError: The mode is unknown.
     """
     try:
         return ServerMode(mode.lower() if isinstance(mode, str) else mode)
@@ -211,17 +212,17 @@ def client_mode(mode: str | None) -> str:
 
 
 def run_images() -> str | None:
-    """What runs images where no provider is named: ``container`` or ``process``; None where
-    OPENENV_RUN_IMAGES does not say.
+    """Return what runs images if no provider is given: ``container`` or ``process``; None if
+    OPENENV_RUN_IMAGES is not set.
 
     Raises:
-        ValueError: It says anything else.
+        ValueError: OPENENV_RUN_IMAGES has another value.
     """
     return _choice("OPENENV_RUN_IMAGES", "container", "process")
 
 
 def protocol_version() -> int:
-    """The newest protocol version that a client offers.
+    """Return the newest protocol version that a client offers.
 
     Raises:
         ValueError: OPENENV_PROTOCOL is neither 0 nor 1.
@@ -256,7 +257,7 @@ def recording_limits() -> tuple[int, int]:
     """Return the maximum bytes of a recording's file, and of all recordings.
 
     Raises:
-        ValueError: OPENENV_RECORD_FILE_MIB or OPENENV_RECORD_TOTAL_MIB is no positive integer.
+        ValueError: OPENENV_RECORD_FILE_MIB or OPENENV_RECORD_TOTAL_MIB is not a positive integer.
     """
     return _mebibytes("OPENENV_RECORD_FILE_MIB", 256), _mebibytes("OPENENV_RECORD_TOTAL_MIB", 10240)
 
@@ -269,7 +270,7 @@ def _mebibytes(name: str, default: int) -> int:
 
 
 def trusts_remote_code() -> bool:
-    """Packages from a hub may be installed without asking."""
+    """Return whether packages from a hub may be installed without asking."""
     return _truthy("OPENENV_TRUST_REMOTE_CODE")
 
 
@@ -284,20 +285,20 @@ def enable_web_interface() -> None:
 
 
 def web_interface_enabled() -> bool:
-    """The web page is asked for."""
+    """Return whether applications of this process serve the web page."""
     return _truthy("ENABLE_WEB_INTERFACE")
 
 
 def log_level() -> str:
-    """The log level of a served environment."""
+    """Return the log level of `openenv serve`, in lower case."""
     return os.environ.get("OPENENV_LOG_LEVEL", "info").lower()
 
 
 def limit(name: str) -> float | None:
-    """A limit of a server (see `openenv.execution.limits`) that is set; None is its default.
+    """Return a limit of a server (see `openenv.execution.limits`); None means the default.
 
     Raises:
-        ValueError: What is set is no number.
+        ValueError: The variable is set, but not to a number.
     """
     return _number(f"OPENENV_{name.upper()}")
 
@@ -308,10 +309,10 @@ def set_max_concurrent_envs(limit: int) -> None:
 
 
 def max_concurrent_envs() -> int | None:
-    """Return the maximum number of sessions of a served target; None is the default.
+    """Return the maximum number of sessions of a served target; None means the default.
 
     Raises:
-        ValueError: MAX_CONCURRENT_ENVS is no whole number, or none above 0.
+        ValueError: MAX_CONCURRENT_ENVS is not a whole number greater than 0.
     """
     wanted = _number("MAX_CONCURRENT_ENVS")
     if wanted is not None and (wanted < 1 or wanted != int(wanted)):
@@ -323,7 +324,7 @@ def queue_timeout_s() -> float:
     """Return the seconds that a client waits for a slot.
 
     Raises:
-        ValueError: OPENENV_QUEUE_TIMEOUT_S is no number.
+        ValueError: OPENENV_QUEUE_TIMEOUT_S is not a number.
     """
     wanted = _number("OPENENV_QUEUE_TIMEOUT_S")
     return 150.0 if wanted is None else wanted
@@ -341,38 +342,38 @@ def _number(name: str) -> float | None:
 
 
 def log_format() -> str:
-    """The format of the log of a served environment, ``text`` or ``json``.
+    """Return the log format of `openenv serve`, ``text`` or ``json``.
 
     Raises:
-        ValueError: OPENENV_LOG_FORMAT is neither.
+        ValueError: OPENENV_LOG_FORMAT has another value.
     """
     return _choice("OPENENV_LOG_FORMAT", "text", "json") or "text"
 
 
 def debug(wanted: bool | None = None) -> bool:
-    """Return the given value, else OPENENV_DEBUG: clients are sent the text of every exception."""
+    """Return whether clients get the text of every exception: `wanted`, else OPENENV_DEBUG."""
     return _truthy("OPENENV_DEBUG") if wanted is None else wanted
 
 
 def traces() -> bool | None:
-    """Calls are traced by OpenTelemetry; None where that depends on the program."""
+    """Return whether OpenTelemetry traces calls; None if that depends on the program."""
     if not os.environ.get("OPENENV_OTEL", "").strip():
         return None
     return _truthy("OPENENV_OTEL")
 
 
-MIN_SECRET_CHARACTERS = 8  # a shorter one would hide too much else
+MIN_SECRET_CHARACTERS = 8  # replacing shorter values would hide too much other text
 _SECRET_NAMES = re.compile("KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
 
 
 def secrets() -> frozenset[str]:
     """Return the values of all variables with names of secrets, hidden variables included.
 
-    It is the same object as before where nothing has changed.
+    If no variable has changed, the same object is returned.
     """
     global _last_secrets
-    # What `os.environ` wraps: it is compared in a hundredth of the time that it takes to look
-    # through it, and every error that is told asks.
+    # The dictionary inside `os.environ`. Comparing it takes a hundredth of the time of a search for
+    # secrets, and every reported error calls this function.
     variables: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
     hidden, known, found = _last_secrets
     if variables != known or _hidden != hidden:
@@ -385,7 +386,7 @@ _last_secrets: tuple[dict[str, str], dict[Any, Any], frozenset[str]] = ({}, {}, 
 
 
 def secrets_of(variables: Mapping[str, str]) -> set[str]:
-    """The same of other variables, such as another process shall have."""
+    """Return the values of variables with names of secrets, such as those for a child process."""
     return {
         value
         for name, value in variables.items()
@@ -402,7 +403,7 @@ def looks_secret(name: str) -> bool:
 
 
 def api_key() -> str | None:
-    """The key that a server wants of orchestrators, and that clients send."""
+    """Return the key that a server requires of orchestrators, and that clients send."""
     return _secret("OPENENV_API_KEY")
 
 
@@ -417,7 +418,7 @@ def public_schema() -> bool:
 
 
 def model_key(api: str) -> str | None:
-    """The key of models that are asked by an API, ``openai`` or ``anthropic``."""
+    """Return the key for models behind an API, ``openai`` or ``anthropic``."""
     return os.environ.get(MODEL_KEY_VARIABLES[api]) or None
 
 
@@ -427,12 +428,12 @@ def teacher_key(api: str) -> str | None:
 
 
 def upstream_model_key() -> str | None:
-    """The key of the model that a capture proxy stands in front of."""
+    """Return the key for the model behind a capture proxy."""
     return _secret("OPENENV_LLM_API_KEY")
 
 
 def capture_admin_key() -> str | None:
-    """The key of the program that makes and reads the sessions of a capture proxy."""
+    """Return the key of the program that creates and reads the sessions of a capture proxy."""
     return _secret("OPENENV_CAPTURE_ADMIN_KEY")
 
 
@@ -447,8 +448,8 @@ def without_keys(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def hide_keys() -> None:
-    """Take the keys out of the environment variables, where child processes and what reads
-    ``/proc`` would find them. This process remembers them.
+    """Remove the keys from the environment variables, where child processes and readers of
+    ``/proc`` would find them. This process remembers the keys.
     """
     for name in KEY_VARIABLES:
         if name in os.environ:
@@ -462,10 +463,10 @@ def _secret(name: str) -> str | None:
 
 
 def _overwrite(name: str) -> None:
-    """Overwrite a variable's memory, which the system shows; deletion removes only a pointer."""
+    """Overwrite a variable's memory, which ``/proc`` shows; deletion only removes a pointer."""
     import ctypes
 
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # a system without that
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # a system without getenv
         getenv = ctypes.CDLL(None).getenv
         getenv.argtypes, getenv.restype = [ctypes.c_char_p], ctypes.c_void_p
         address = getenv(name.encode())
@@ -479,12 +480,12 @@ def allowed_origins() -> frozenset[str]:
 
 
 def allowed_hosts() -> frozenset[str]:
-    """The names, beside those of this machine, by which a server on loopback is known."""
+    """Return the host names of a server on loopback, in addition to those of this machine."""
     return _listed("OPENENV_ALLOWED_HOSTS")
 
 
 def ca_file() -> str | None:
-    """The certificates by which clients tell a server; None means the system's."""
+    """Return the file of certificates by which clients verify servers; None means the system's."""
     return os.environ.get("OPENENV_CA_FILE") or None
 
 

@@ -19,8 +19,8 @@
 | OneOf | dict of index and value | object |
 | AnyOf | the value itself | that value |
 
-`Choice`, `AnyText` and `AnyOf` are spaces that models need and Gymnasium has not. Gymnasium and
-NumPy are imported on first use.
+`Choice`, `AnyText` and `AnyOf` are spaces that models need and Gymnasium lacks. Gymnasium and NumPy
+are imported on first use.
 """
 
 from __future__ import annotations
@@ -66,18 +66,19 @@ ITS_OWN = ConfigDict(extra="forbid")
 def annotation_of(
     space: Space[Any], *, names: Sequence[str] | None = None, title: str = "Element"
 ) -> Any:
-    """The type of a model's field that holds an element of a space.
+    """Return the type of a model's field that holds an element of a space.
 
-    The JSON schema of the field tells the space exactly; see `space_of`. Pydantic checks what the
-    schema says but for the bounds of arrays, which `from_plain` checks.
+    The JSON schema of the field determines the space exactly; see `space_of`. Pydantic checks
+    everything in the schema except the bounds of arrays, which `from_plain` checks.
 
     Args:
         space: The space.
-        names: What the elements of a `Discrete` are called, for readers of the schema.
-        title: What the schema calls the objects in it.
+        names: Names of the elements of a `Discrete`, for readers of the schema.
+        title: Title of the objects in the schema.
 
     Raises:
-        TypeError: It is none of Gymnasium's spaces, or a `Dict` with keys that are no text.
+        TypeError: The space is not one of Gymnasium's, is a `Dict` with keys that are not texts,
+            or has `names` and is not a `Discrete`.
         ValueError: There are more or fewer names than elements.
     """
     if names is not None:
@@ -88,32 +89,34 @@ def annotation_of(
 def to_plain(space: Space[Any], element: Any, *, path: str = "element") -> Any:
     """Convert an element of a space to the value of a model's field.
 
-    Arrays are cast to the space's dtype where no value changes by it (floating point values may
-    lose precision), and may share their memory with the element.
+    Arrays are cast to the space's dtype if that changes no value (floating point values may lose
+    precision), and may share their memory with the element.
 
     Args:
         space: The space.
-        element: An element of it; that it lies within bounds is not checked.
-        path: What errors call it.
+        element: An element of the space; bounds are not checked.
+        path: Name of the element in errors.
 
     Raises:
-        ValueError: It is none; the message names the path, what came and what was expected.
+        ValueError: The element is not in the space; the message has the path, the element and the
+            expected form.
     """
     return _kind_of(space).to_plain(space, element, path)
 
 
 def from_plain(space: Space[Any], value: Any, *, path: str = "value", strict: bool = True) -> Any:
-    """Convert the value of a field, also a value of JSON, to an element of the space.
+    """Convert the value of a field, or a JSON value, to an element of the space.
 
     Args:
         space: The space.
-        value: What stands in the field.
-        path: What errors call it.
-        strict: False takes what environments may show beyond their space: numbers beyond the
-            bounds of a `Box`, and fields that a `Dict` does not name, which are left out.
+        value: The value of the field.
+        path: Name of the value in errors.
+        strict: If False, accept values that environments show beyond their space: numbers outside
+            the bounds of an array, and fields that a `Dict` does not name, which are left out.
 
     Raises:
-        ValueError: It is none; the message names the path, what came and what was expected.
+        ValueError: The value does not fit the space; the message has the path, the value and the
+            expected form.
     """
     return _kind_of(space).from_plain(space, value, path, strict)
 
@@ -123,24 +126,24 @@ def space_of(
 ) -> Space[Any]:
     """Return the space of a JSON schema, of a field or of a model from ``/schema``.
 
-    Exact for what `annotation_of` has written. Of other schemas: enumerations and booleans are a
-    `Choice`, integers with two bounds a `Discrete`, other numbers a `Box` without axes, strings an
-    `AnyText`, objects with named fields a `Dict`, arrays of one length a `Box` (a `MultiDiscrete`
-    of integers with two bounds, a `Tuple` of anything else), other arrays a `Sequence`, unions and
-    optional fields an `AnyOf`.
+    The space is exact for schemas that `annotation_of` wrote. Otherwise enumerations and booleans
+    give a `Choice`, integers with two bounds a `Discrete`, other numbers a `Box` without axes,
+    strings an `AnyText`, objects with named fields a `Dict`, and unions and optional fields an
+    `AnyOf`. Arrays of fixed length give a `Box`, a `MultiDiscrete` (integers with two bounds) or a
+    `Tuple` (other items); arrays of any length give a `Sequence`.
 
     Args:
-        schema: The schema; ``$ref`` are looked up in it.
-        path: What errors call it.
+        schema: The schema, in which each ``$ref`` is looked up.
+        path: Name of the schema in errors.
         without: Fields of the model to leave out.
 
     Raises:
-        ValueError: Nothing fits; the message names the field, and says how to give spaces by hand.
+        ValueError: No space fits; the message names the field, and says how to give spaces by hand.
     """
     return _SchemaReader(schema, path, frozenset(without)).space(schema, path)
 
 
-# ------------------------------------------------------------------ what is common to the spaces
+# ------------------------------------------------------------------ code shared by all spaces
 
 
 class _SpaceKind(NamedTuple):
@@ -210,9 +213,9 @@ def _also(**keywords: Any) -> _Described:
 
 
 def _object(title: str, fields: Mapping[str, Any], **keywords: Any) -> Any:
-    """The type of a dict with fields of any names, which those of a model may not have."""
+    """Return a typed dict, whose fields may have any names, unlike those of a model."""
     config = ConfigDict(**ITS_OWN, json_schema_extra=keywords) if keywords else ITS_OWN  # pyright: ignore[reportCallIssue]
-    name = title.replace("\0", "")  # which the name of a type cannot have
+    name = title.replace("\0", "")  # not allowed in the name of a type
     return with_config(config)(TypedDict(name, dict(fields)))  # type: ignore[operator]
 
 
@@ -224,7 +227,7 @@ def _title(*words: Any) -> str:
 
 
 class _Bounds(NamedTuple):
-    """The least and the greatest number at each place of an array; None where there is none."""
+    """The lowest and highest value at each place of an array; None if unbounded."""
 
     low: Any
     high: Any
@@ -236,7 +239,7 @@ def _box_annotation(space: spaces.Box, title: str) -> Any:
 
 
 def _multi_discrete_annotation(space: spaces.MultiDiscrete[Any], title: str) -> Any:
-    start = space.start.astype(object)  # numbers of Python, which do not overflow
+    start = space.start.astype(object)  # Python integers, which do not overflow
     bounds = _Bounds(start.tolist(), (start + space.nvec.astype(object) - 1).tolist())
     return _array_type(space, bounds, space="MultiDiscrete")
 
@@ -258,7 +261,7 @@ def _array_type(of: Space[Any], bounds: _Bounds, **keywords: Any) -> Any:
 
 
 def _with_bounds(schema: dict[str, Any], bounds: _Bounds) -> dict[str, Any]:
-    """Add bounds to a schema: standard keywords if equal for all numbers, else by place."""
+    """Add bounds to a schema: as standard keywords if equal at all places, else by place."""
     depth = len(schema["shape"])
     lows, highs = _flat(bounds.low, depth), _flat(bounds.high, depth)
     item = _innermost(schema, depth)
@@ -389,7 +392,7 @@ def _text_from_plain(space: spaces.Text, value: Any, path: str, strict: bool) ->
     return cast(str, value)
 
 
-# ------------------------------------------------------------------ several of them together
+# ------------------------------------------------------------------ composite spaces
 
 
 def _dict_annotation(space: spaces.Dict, title: str) -> Any:
@@ -422,7 +425,11 @@ def _dict_from_plain(space: spaces.Dict, value: Any, path: str, strict: bool) ->
 def _fields(
     expected: Mapping[str, Any], value: Any, path: str, *, strict: bool
 ) -> Mapping[str, Any]:
-    """Return the named fields of a mapping or a model; `strict` refuses other fields."""
+    """Return the fields of a mapping or a model; refuse unexpected fields if `strict`.
+
+    Raises:
+        ValueError: The value has no fields, or a field is missing or unexpected.
+    """
     fields = dict(value) if isinstance(value, BaseModel) else value
     if not isinstance(fields, Mapping):
         raise _misfit(path, f"an object with {', '.join(expected)}", value)
@@ -577,7 +584,7 @@ def _one_of_to_plain(space: spaces.OneOf[Any], element: Any, path: str) -> dict[
 
 
 def _branch(space: spaces.OneOf[Any], element: Any, path: str) -> tuple[int, Space[Any]]:
-    """Return the index of the space that an element names."""
+    """Return the index of the space that an element names, and that space."""
     index, _ = _items(element, path, f"a pair of an index and an element of {space}", 2)
     number = from_plain(spaces.Discrete(len(space.spaces)), index, path=f"{path}[0]")
     return int(number), space.spaces[number]
@@ -622,7 +629,7 @@ class _SchemaReader:
         self._root = root
         self._path = path
         self._without = without
-        self._within: tuple[str, ...] = ()  # references that are being read
+        self._within: tuple[str, ...] = ()  # references on the current path, to detect cycles
 
     def space(self, schema: Mapping[str, Any], path: str) -> Space[Any]:
         if "$ref" in schema:
@@ -745,7 +752,7 @@ class _SchemaReader:
         fields = schema.get("properties", {})
         if not fields and schema.get("additionalProperties") is not False:
             return None
-        if path == self._path:  # also where it is one of several models
+        if path == self._path:  # the model itself, or one model of a union
             fields = {name: one for name, one in fields.items() if name not in self._without}
         inner = [(name, self.space(one, _at(path, name))) for name, one in fields.items()]
         return spaces.Dict(inner)
@@ -794,12 +801,12 @@ def _greatest(schema: Mapping[str, Any]) -> Any:
 
 
 def _box(lows: Any, highs: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> spaces.Box:
-    """Return a Box with limits that are numbers or None, for all places or for each."""
+    """Return a Box; limits are numbers or None, one for all places or one for each."""
     least, greatest = _widest(dtype)
     low, is_above = _limits(lows, least, shape, dtype)
     high, is_below = _limits(highs, greatest, shape, dtype)
     box = spaces.Box(low, high, shape, cast(Any, dtype))
-    box.bounded_below, box.bounded_above = is_above, is_below  # which a Box of integers forgets
+    box.bounded_below, box.bounded_above = is_above, is_below  # Box ignores these for integers
     return box
 
 
@@ -822,7 +829,7 @@ def _limits(
 
 
 def _of_one_length(inner: Space[Any], length: int) -> Space[Any]:
-    """The space of a list of this many numbers, lists of numbers, or anything else."""
+    """Return the space of a list of `length` elements of `inner`."""
     if isinstance(inner, spaces.Box):
         return utils.batch_space(inner, length)
     if type(inner) is spaces.Discrete or isinstance(inner, spaces.MultiDiscrete):

@@ -1,8 +1,8 @@
 """The values that cross the boundary between an environment and a driver.
 
-`Action` goes in; an `Observation` (or a `StepResult` that holds one) comes out; a `State` says
-where the episode stands. All but `StepResult` are Pydantic models, validated on both sides of
-the wire.
+An environment takes an `Action` and returns an `Observation`, or a `StepResult` that holds one; a
+`State` describes the episode. All except `StepResult` are Pydantic models, validated on both sides
+of the wire.
 
 Episode semantics follow Gymnasium (Farama Foundation, `gymnasium.Env.step`): an episode ends by
 *termination* (the task itself ended: won, lost, solved) or by *truncation* (something outside the
@@ -146,7 +146,7 @@ class Observation(BaseModel):
 
     @derived
     def terminated(self) -> bool:
-        """The episode ended by itself: `done` and not `truncated` (Gymnasium's meaning)."""
+        """Whether the task ended the episode: `done` and not `truncated`, as in Gymnasium."""
         return self.done and not (self.truncated and not declares_truncated(type(self)))
 
 
@@ -205,9 +205,9 @@ class State(BaseModel):
     def elapsed_time(self) -> float | None:
         """Seconds from the start of the episode to the arrival of this state.
 
-        `EnvClient.state` measures it on the client, by a monotonic clock, from the answer to
-        `reset`. Therefore it works with a server of any version, no payload, schema, recording or
-        snapshot contains it, and two states that differ in nothing else are equal. It is None if
+        `EnvClient.state` measures the time on the client, with a monotonic clock, from the answer
+        to `reset`. So it works with a server of any version; no payload, schema, recording or
+        snapshot contains it; and states that differ in nothing else are equal. The time is None if
         no client received this state, if this client's session has not been reset, and after
         `restore`. An environment can supply its own value: a field or an extra value
         ``elapsed_time`` of the state takes precedence.
@@ -228,7 +228,7 @@ class Private:
     class SpyState(State):
         secret_word: Annotated[str, Private]
 
-    Schemas say so of the field, by ``"x-openenv-private": true``; those that an agent sees lack it.
+    Schemas mark the field with ``"x-openenv-private": true``. Schemas for agents omit the field.
 
     Example:
         >>> from typing import Annotated
@@ -250,13 +250,13 @@ PRIVATE_MARK = "x-openenv-private"
 
 
 def public_value(value: Any) -> Any:
-    """Convert any value to JSON, without the private fields of the models and
-    dataclasses in it, and with NaN as text: null would be another value. Everything that an agent
-    gets passes through here or `public_view`.
+    """Convert any value to JSON for an agent: without the private fields of models and dataclasses
+    in it, and with NaN as text, since null would be another value. All data for agents passes
+    through this function or `public_view`.
 
     Raises:
-        TypeError: As `public_view` does.
-        PydanticSerializationError: JSON has no form for it.
+        TypeError: Private fields cannot be found; see `public_view`.
+        PydanticSerializationError: JSON cannot express the value.
     """
     if isinstance(value, BaseModel):
         return public_view(value)
@@ -264,8 +264,8 @@ def public_value(value: Any) -> Any:
 
 
 def public_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON schema without private fields, definitions for those only, and examples and
-    defaults in which they may stand.
+    """Return a JSON schema without private fields, without definitions that only they use, and
+    without examples and defaults that may contain them.
     """
     if not _has_private(schema):
         return schema
@@ -290,7 +290,7 @@ def _without_private(schema: Any) -> Any:
         return schema
     shown: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in ("properties", "$defs") and isinstance(value, dict):  # whose keys are names
+        if key in ("properties", "$defs") and isinstance(value, dict):  # the keys are names
             shown[key] = {name: _without_private(one) for name, one in value.items()}
         elif key not in ("default", "examples") or not isinstance(value, dict | list):
             shown[key] = _without_private(value)
@@ -327,16 +327,16 @@ def _referred_to(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def public_view(model: BaseModel, without: Iterable[str] = ()) -> dict[str, Any]:
-    """Convert a model to JSON without the private fields, and without those of the
-    models and dataclasses in it.
+    """Convert a model to JSON without its private fields and those of the models and dataclasses in
+    it.
 
     Args:
         model: The model.
-        without: Fields of it to leave out too.
+        without: Further fields of the model to leave out.
 
     Raises:
-        TypeError: There are private fields in a model that writes itself (`model_serializer`), or
-            in a set, so that nobody can tell where they end up.
+        TypeError: A model with private fields has a `model_serializer`, or is in a set: the private
+            fields cannot be found in the output.
 
     Example:
         >>> from typing import Annotated
@@ -378,12 +378,12 @@ def _private_among(items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 def _fields_of(value: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(value, BaseModel):
-        return value  # its fields, and what it holds beyond them
+        return value  # iterating over a model yields its fields and extra values
     return [(field.name, getattr(value, field.name)) for field in dataclass_fields(value)]
 
 
 def private_fields(cls: type) -> frozenset[str]:
-    """The names of the private fields of a model or a dataclass."""
+    """Return the names of the private fields of a model or a dataclass."""
     return _private_fields(cls)[0]
 
 
@@ -405,8 +405,8 @@ def _is_private(hint: Any) -> bool:
 def _is_marked(cls: type, field: DataclassField[Any]) -> bool:
     """Return whether the annotation of a dataclass's field is marked as private.
 
-    What it names may be imported for type checkers only. An annotation that cannot be read, and
-    speaks of `Private`, is taken for private.
+    An annotation may use names that are imported for type checkers only. If it cannot be evaluated,
+    the field is private if the annotation contains the word `Private`.
     """
     if not isinstance(field.type, str):
         return _is_private(field.type)
@@ -416,7 +416,7 @@ def _is_marked(cls: type, field: DataclassField[Any]) -> bool:
     )
     names = _Names(dict(vars(owner)), dict(vars(sys.modules[owner.__module__])))
     try:
-        # As `typing.get_type_hints` does it, with what the class's own source says.
+        # Evaluates the annotation in the class's source, as `typing.get_type_hints` does.
         return _is_private(eval(field.type, {}, names))  # nosec B307
     except Exception:  # an annotation may be any text
         return Private.__name__ in field.type
@@ -446,7 +446,7 @@ class _Unknown:
     __ror__ = __or__
 
     def __call__(self) -> None:
-        """Be callable, which `typing` wants of types."""
+        """Do nothing; `typing` requires types to be callable."""
 
 
 class EnvironmentMetadata(BaseModel):
@@ -491,13 +491,13 @@ class StepResult(Generic[ObsT]):
     The order of the first four fields is fixed by existing code.
 
     Attributes:
-        observation: What the environment showed.
-        reward: Reward of the step; None where there is none (after `reset`, or not scored).
-        done: The episode is over, by termination or truncation.
+        observation: The observation.
+        reward: Reward of the step; None after `reset` and for an unscored step.
+        done: Whether the episode is over, by termination or truncation.
         metadata: The observation's annotations, or None.
-        truncated: The episode was cut off by a limit outside the task.
-        info: Diagnostics that are no part of the observation, or None.
-        reward_info: What is known of the reward beside the number (see `openenv.reward`), or None.
+        truncated: Whether a limit outside the task ended the episode.
+        info: Diagnostics that are not part of the observation, or None.
+        reward_info: Details of the reward (see `openenv.reward`), or None.
 
     Example:
         >>> from echo_env import EchoAction, EchoEnv
@@ -535,7 +535,7 @@ class StepResult(Generic[ObsT]):
 
     @property
     def terminated(self) -> bool:
-        """The episode ended by itself: `done` and not `truncated`."""
+        """Whether the task ended the episode: `done` and not `truncated`."""
         return self.done and not self.truncated
 
 

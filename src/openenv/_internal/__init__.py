@@ -1,5 +1,5 @@
-"""Private helpers of several packages; nothing in here is part of the public interface.
+"""Private helpers that several packages share; nothing here is part of the public interface.
 
-Read `addresses` for what a text names, `net.http` for every HTTP request that we make, and
-`lazy` for how packages load on first use.
+Read `targets` and `addresses` for how texts name environments and servers, `net.http` for all HTTP
+requests, and `lazy` for how packages load on first use.
 """

@@ -1,7 +1,7 @@
 """Parsing of server addresses that people paste.
 
-A server prints several addresses (of its page, its WebSocket, its MCP endpoint), and a browser
-adds a query and a fragment. All of them mean the server, so each is reduced to its base URL.
+A server prints several addresses (of its web page, WebSocket and MCP endpoint), and a browser adds
+a query and a fragment. All of them mean the server, so each is reduced to the server's base URL.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 from openenv.settings import hub_endpoint
 
 PAGES = frozenset({"docs", "health", "mcp", "web", "ws"})
-"""The routes that `openenv serve` prints, one of which may end an address."""
+"""The routes that `openenv serve` prints; an address may end with one of them."""
 
 URL = re.compile(r"(https?|wss?)://(?=[^/?#\s])", re.IGNORECASE)
-"""How an address of a server begins that has a scheme."""
+"""A pattern for the beginning of a server's address with a scheme."""
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+):\d+(/.*)?", re.IGNORECASE)
 
@@ -31,7 +31,7 @@ def is_hub_address(text: str) -> bool:
 
 
 def hub_hosts() -> list[str]:
-    """Return how addresses of the Hub begin, without a scheme."""
+    """Return the beginnings of Hub addresses, without the scheme."""
     return [
         "huggingface.co/",
         "www.huggingface.co/",
@@ -46,11 +46,11 @@ def without_scheme(text: str) -> str:
 
 
 def server_root(address: str) -> str:
-    """Return a server's base URL; the scheme stays, or stays absent.
+    """Return a server's base URL, with the scheme if the address has one.
 
-    Spaces around it, slashes at its end, one of `PAGES`, a query and a fragment are left out:
-    ``ws://localhost:8000/ws``, ``ws://localhost:8000/`` and ``ws://localhost:8000/web/?theme=dark``
-    are all ``ws://localhost:8000``. A path before that stays.
+    Surrounding spaces, trailing slashes, a final route of `PAGES`, a query and a fragment are
+    removed: ``ws://localhost:8000/ws``, ``ws://localhost:8000/`` and
+    ``ws://localhost:8000/web/?theme=dark`` all become ``ws://localhost:8000``. Other paths stay.
     """
     scheme, mark, rest = address.strip().rpartition("://")
     path = re.split(r"[?#]", rest, maxsplit=1)[0].rstrip("/")
@@ -61,6 +61,6 @@ def server_root(address: str) -> str:
 
 
 def over_http(address: str) -> str:
-    """Return a server's base URL for HTTP, of an address of any scheme, or of none."""
+    """Return a server's base URL for HTTP, from an address with any scheme or none."""
     url = re.sub(r"^ws(s?)://", r"http\1://", server_root(address), flags=re.IGNORECASE)
     return url if "://" in url else f"http://{url}"

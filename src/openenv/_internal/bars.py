@@ -17,7 +17,7 @@ class Tell(Protocol):
     """A callback that reports progress."""
 
     def __call__(self, done: int, total: int | None, detail: str) -> object:
-        """Show `done` of `total` units (None if unknown), with a text beside the bar."""
+        """Show `done` of `total` units (None if unknown), with the text `detail` beside the bar."""
 
 
 _turn = threading.Lock()

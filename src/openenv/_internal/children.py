@@ -32,14 +32,14 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of mallopt, in glibc's malloc.h
 
 logger = logging.getLogger(__name__)
 
-# Variables that the interpreter, or the system's loader, looks at when it starts.
+# Prefixes of variables that the interpreter or the system's loader reads at startup.
 STARTUP_VARIABLES = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_")
 START_TIMEOUT_S = 60.0
-FORK_TIMEOUT_S = 10.0  # of a fork server that is ready
-# After one that did not start, none is tried again for so long.
+FORK_TIMEOUT_S = 10.0  # for an answer of a fork server that is ready
+# Pause before the next attempt after a fork server did not start.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 REPORT_TIMEOUT_S = 2.0  # for a fork server to report the exit code of a process that has ended
-UNKNOWN = 255  # the exit code of one whose end nobody saw, as in multiprocessing
+UNKNOWN = 255  # the exit code if it could not be observed, as in multiprocessing
 LIMITS = sorted({getattr(resource, n) for n in dir(resource) if n.startswith("RLIMIT_")})
 
 
@@ -56,7 +56,7 @@ def run_module(module: str, *, stdin: int, outlives_s: float) -> ChildProcess:
     """
     environ = without_keys(os.environ)
     request = ForkRequest(f"{module}:main", [], environ, os.getcwd(), outlives_s=outlives_s)
-    # Two processes with one standard input would each read half of what it says.
+    # Two processes with the same standard input would each read a part of it.
     forked = fork(request, (stdin, 1, 2), may_repeat=False)
     if forked is not None:
         return forked
@@ -67,8 +67,8 @@ def run_module(module: str, *, stdin: int, outlives_s: float) -> ChildProcess:
 def wait_for_all(child: ChildProcess) -> int:
     """Wait for the end of a process of `run_module`, and kill the rest of the process group."""
     if isinstance(child, subprocess.Popen):
-        # While the process has not been waited for, its id is nobody else's.
-        with contextlib.suppress(OSError, AttributeError):  # macOS has it since Python 3.13
+        # The system cannot reuse the process id before the process has been waited for.
+        with contextlib.suppress(OSError, AttributeError):  # on macOS, waitid needs Python 3.13
             os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
             os.killpg(child.pid, signal.SIGKILL)
     return child.wait()
@@ -83,9 +83,9 @@ def absolute_path(environ: Mapping[str, str]) -> str:
 def calm_garbage_collector() -> None:
     """Make the garbage collector search for cycles less often.
 
-    A full search stops every session, for 100 ms if there are many. Objects that are loaded by now
-    stay for good and are not searched. A session leaves some 70 objects of a connection and a
-    sandbox in cycles, which wait for those of 70 other sessions.
+    A full search stops every session, for 100 ms if there are many. Existing objects are permanent
+    and excluded from the search. A session leaves some 70 objects of a connection and a sandbox in
+    cycles, so about 70 sessions trigger a search.
     """
     gc.collect()
     gc.freeze()
@@ -95,8 +95,8 @@ def calm_garbage_collector() -> None:
 def keep_freed_memory() -> None:
     """Make glibc keep freed memory instead of returning memory to the system at once.
 
-    Frames of 100 kB come and go thousands of times a second, and fresh pages cost more than
-    everything else about them.
+    Frames of 100 kB are allocated and freed thousands of times a second, and fresh pages would cost
+    more than all other work on a frame.
     """
     import ctypes
 
@@ -112,7 +112,7 @@ def keep_freed_memory() -> None:
 class Forked:
     """A child of the fork server.
 
-    A pidfd names the process, so that no signal ever reaches another process of the same id.
+    A pidfd identifies the process, so that no signal ever reaches another process of the same id.
     """
 
     def __init__(self, pid: int, process: int, report: int) -> None:
@@ -134,7 +134,7 @@ class Forked:
             return self._code
 
     def _look(self) -> int | None:
-        if not self._is_unreported and self._owner == os.getpid():  # who reads it has it
+        if not self._is_unreported and self._owner == os.getpid():  # the code can be read only once
             try:
                 data = os.read(self._report, CODE.size)
             except BlockingIOError:
@@ -161,7 +161,7 @@ class Forked:
             if left is not None and left <= 0:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
             told_by = self._process if self._is_unreported else self._report
-            # In slices: another thread may see the end, and close what this one waits for.
+            # In slices of 1 s: another thread may see the end and close the descriptor.
             _ready(told_by, 1.0 if left is None else min(left, 1.0))
         return code
 
@@ -216,7 +216,7 @@ class ForkServerHandle:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",  # it must find no modules in this program's directory
-                # What it begins with, the system shows of all that it forks.
+                # The system shows these variables for all forks too, so they must hold no keys.
                 env={**without_keys(os.environ), "PYTHONPATH": absolute_path(os.environ)},
                 start_new_session=True,
             )
@@ -236,7 +236,7 @@ class ForkServerHandle:
         except (EOFError, OSError) as error:
             self.kill()
             raise OSError(f"it did not start (exit code {self._process.returncode})") from error
-        if threads != 1:  # a module that it has imported has started one
+        if threads != 1:  # a preloaded module has started a thread
             self.close()
             raise _Hopeless(f"it has {threads} threads")
         self._link.settimeout(FORK_TIMEOUT_S)
@@ -270,7 +270,7 @@ class ForkServerHandle:
         except EOFError as error:
             raise ForkServerLost("the fork server has ended") from error
         except TimeoutError as error:
-            self.kill()  # its processes go on
+            self.kill()  # its children run on
             why = f"the fork server has not answered within {FORK_TIMEOUT_S:g} s"
             raise ForkServerLost(why) from error
         return pid, given
@@ -285,11 +285,11 @@ class ForkServerHandle:
         self._link.close()
         try:
             self._process.wait(1.0)
-        except subprocess.TimeoutExpired:  # it waits for workers that hang
+        except subprocess.TimeoutExpired:  # the fork server waits for workers that hang
             self._process.returncode = 0
 
     def abandon(self) -> None:
-        """Forget the fork server in a forked child, since the parent owns the fork server."""
+        """Forget the fork server in a forked child: the parent owns it."""
         self._link.close()
         self._process.returncode = 0
 
@@ -300,7 +300,7 @@ _retired: list[ForkServerHandle] = []
 _is_first = True
 _is_hopeless = not hasattr(os, "pidfd_open")
 _failures = 0  # fork servers in a row that did not start
-_next_at = 0.0  # none is started before
+_next_at = 0.0  # no fork server is started before this time
 
 
 def fork(
@@ -315,10 +315,10 @@ def fork(
     Args:
         request: The process to fork.
         streams: The descriptors of standard input, output and error.
-        is_first_worth_it: Start the fork server for the first process too. Otherwise the second
-            process starts the fork server, which costs as much as a server.
-        may_repeat: Send the request again if the fork server ends after receiving the request, and
-            may have forked a process already.
+        is_first_worth_it: Start the fork server for the first process already. If False, only the
+            second process starts it, since starting it costs as much as starting a server.
+        may_repeat: Send the request again if the fork server ends after receiving it, even though
+            it may have forked a process already.
 
     Returns:
         The process; None if no fork server can run here, or if a forked process would differ from
@@ -338,7 +338,7 @@ def fork(
             try:
                 begins_as = _begins_as(os.environ)
                 if _server is not None and _server.begins_as != begins_as:
-                    _retired.append(_server)  # which its children still need, as this program was
+                    _retired.append(_server)  # its children still need it
                     _server = next((old for old in _retired if old.begins_as == begins_as), None)
                     if _server is not None:
                         _retired.remove(_server)
@@ -357,7 +357,7 @@ def fork(
                 _drop()
                 if not may_repeat:
                     raise
-            except ConnectionError:  # somebody has killed it
+            except ConnectionError:  # the fork server was killed
                 _drop()
             except _Hopeless as error:
                 logger.debug("processes are started, not forked: %s", error)
@@ -376,7 +376,7 @@ class _Hopeless(OSError):
 
 def _started() -> ForkServerHandle:
     try:
-        os.close(os.pidfd_open(os.getpid()))  # which a kernel, or a sandbox, may not have
+        os.close(os.pidfd_open(os.getpid()))  # a kernel or a sandbox may not support it
     except OSError as error:
         raise _Hopeless(f"no pidfd_open: {error}") from error
     return ForkServerHandle()
@@ -401,7 +401,7 @@ def _fits(server: ForkServerHandle, request: ForkRequest) -> bool:
 
 
 def _begins_as(environ: Mapping[str, str]) -> Any:
-    """Return the inherited state that matters before a program begins: variables, user, umask."""
+    """Return the inherited state that a program starts with: variables, user, priority, umask."""
     variables = {k: v for k, v in environ.items() if k.startswith(STARTUP_VARIABLES)}
     variables["PYTHONPATH"] = absolute_path(environ)
     return (

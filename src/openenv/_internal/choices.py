@@ -1,7 +1,7 @@
-"""Spaces of what Gymnasium has none for, but models hold: values by name, any text, plain unions.
+"""Spaces for model fields that Gymnasium lacks: named values, any text, and plain unions.
 
-Apart from `openenv.spaces` since a class needs its base, and that module is imported without
-Gymnasium.
+They are separate from `openenv.spaces`, which can be imported without Gymnasium, because their base
+classes need Gymnasium.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ class Choice(spaces.Discrete[Any]):
     """A choice among values; the element ``start + i`` stands for value ``i``.
 
     Args:
-        values: What stands in the model's field: text, numbers, booleans or None.
-        names: What they are called, one each; by default the values as text.
+        values: The values of the model's field: texts, numbers, booleans or None.
+        names: A name for each value. Default: the values as text.
         start: The first element.
-        dtype: Of the elements.
-        seed: For `sample`.
+        dtype: The dtype of the elements.
+        seed: Seed for `sample`.
+
+    Raises:
+        ValueError: There are more or fewer names than values.
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class Choice(spaces.Discrete[Any]):
 
     @property
     def is_of_its_elements(self) -> bool:
-        """Return whether each element stands for itself, so that only the names are new."""
+        """Return whether each element stands for itself, so that the space only adds names."""
         first = int(self.start)
         elements = range(first, first + len(self.values))
         return all(type(v) is int and v == e for v, e in zip(self.values, elements, strict=True))
@@ -81,9 +84,9 @@ class AnyText(spaces.Text):
     """Text of any characters; `gymnasium.spaces.Text` has a fixed set of characters.
 
     Args:
-        max_length: Most characters; None for any number.
-        min_length: Fewest characters.
-        seed: For `sample`, which writes up to 64 printable ASCII characters.
+        max_length: Maximum number of characters. Default: no limit.
+        min_length: Minimum number of characters.
+        seed: Seed for `sample`, which adds up to 64 printable ASCII characters to the minimum.
     """
 
     def __init__(
@@ -97,7 +100,7 @@ class AnyText(spaces.Text):
         super().__init__(longest, min_length=min_length, charset=PRINTABLE, seed=seed)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Write some text; see `gymnasium.spaces.Text.sample`."""
+        """Return a random text; see `gymnasium.spaces.Text.sample`."""
         if mask is not None or probability is not None:
             return super().sample(mask, probability)
         most = min(self.max_length, self.min_length + SAMPLED_CHARACTERS)
@@ -119,8 +122,8 @@ class AnyText(spaces.Text):
 class AnyOf(spaces.OneOf):  # type: ignore[type-arg]  # before Gymnasium 1.3 it takes none
     """A union whose values do not name the space that each value belongs to.
 
-    A value belongs to the first space that it fits. That of an optional field has a `Choice` of
-    nothing but None.
+    A value belongs to the first space that it fits. The union for an optional field has a `Choice`
+    of None only.
     """
 
     def __repr__(self) -> str:

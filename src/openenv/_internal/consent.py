@@ -1,4 +1,4 @@
-"""Questions to the user before code runs that the user did not name."""
+"""Questions to the user before running code that the user did not name."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""The fork server: a clean process that has imported what every server needs.
+"""The fork server: a clean process that has imported the modules that every server needs.
 
-Importing takes ten times as long as all the rest of starting a server. So a program that starts
-servers, or worker processes, starts one of these first. It is single-threaded, loads no
-environment, holds nobody's descriptors, and ends when the program does. A fork becomes what
-``python -m`` would have made of it; see `ForkRequest`. The program's side is
-`openenv._internal.children`.
+Imports take ten times as long as the rest of a server's start. So a program that starts servers or
+worker processes first starts a fork server. It is single-threaded, loads no environment, keeps no
+file descriptors of its clients, and ends with the program. A fork ends up in the same state as a
+process of ``python -m``; see `ForkRequest`. The program's side is `openenv._internal.children`.
 
-`multiprocessing.forkserver` is the same idea, for functions of the program itself: its children
-inherit its directory, variables and standard streams, import the program's main module, and are
-told apart by an interface that is not public; and there is one a program, whose preloaded modules
-are the program's to choose.
+`multiprocessing.forkserver` does the same for functions of the program itself, but does not fit
+here. Its children inherit its directory, variables and standard streams, and import the program's
+main module. The interface that identifies them is not public. And each program has only one, whose
+preloaded modules the program chooses.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-# What servers and workers import before they look at an environment, and what they do alike.
+# Modules that servers and workers import before any environment, and their common preparation.
 PRELOADED: tuple[str, ...] = ("openenv.client", "openenv.execution.worker", "uvloop", "yaml")
 WARM_UP = ("openenv.server.run", "warm_up")
 HEAD = struct.Struct("<Q")
-CODE = struct.Struct("<i")  # an exit code; of a request, the process id, or minus the errno
+CODE = struct.Struct("<i")  # an exit code
 STREAMS = 3
 
 
@@ -49,10 +48,10 @@ class ForkRequest:
         arguments: The arguments after the program's name in `sys.argv`.
         environ: The environment variables.
         directory: The working directory.
-        watch: A program and arguments to run first, with the process's standard input; the process
-            id is appended. The process itself then reads nothing.
-        outlives_s: Seconds that the process group may outlive the program; None leaves that to
-            `watch`.
+        watch: A program and arguments to run first, with the process's standard input and the
+            process id as last argument. The process's own standard input is then empty.
+        outlives_s: Seconds that the process group may outlive the program. None: `watch` ends the
+            process.
         limits: The resource limits, as arguments of `resource.setrlimit`.
         processors: The processors that the process may run on.
     """
@@ -110,20 +109,20 @@ class _ForkedChild:
     """A forked process that has not ended."""
 
     pid: int
-    report: int  # where its exit code is written
+    report: int  # the pipe to which the exit code is written
     outlives_s: float | None
 
 
 class ForkServer:
-    """Forks on request.
+    """A server that forks processes on request.
 
     Args:
-        link: The socket by which the program asks.
+        link: The socket on which the program sends requests.
     """
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
-        self._children: dict[int, _ForkedChild] = {}  # by the descriptor that tells of their end
+        self._children: dict[int, _ForkedChild] = {}  # by pidfd, which reports a child's end
         self._poll = select.poll()
 
     def serve(self) -> Callable[[], int] | None:
@@ -167,7 +166,7 @@ class ForkServer:
         child = self._children.pop(watched)
         if child.outlives_s is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)  # not waited for: the id is nobody else's
+                os.killpg(child.pid, signal.SIGKILL)  # before waitpid, so the id is not reused
         _, status = os.waitpid(child.pid, 0)
         with contextlib.suppress(OSError):
             os.write(child.report, CODE.pack(os.waitstatus_to_exitcode(status)))
@@ -175,7 +174,7 @@ class ForkServer:
         os.close(watched)
 
     def _outlive(self) -> None:
-        """End the children that have no `watch` when `outlives_s` is over."""
+        """Kill children with `outlives_s` after that time; return when all of these have ended."""
         self._poll.unregister(self._link)
         began = time.monotonic()
         while watched := {w: c for w, c in self._children.items() if c.outlives_s is not None}:
@@ -188,7 +187,7 @@ class ForkServer:
 
 
 def main() -> int:
-    """Be the fork server of the program at the other end of standard input."""
+    """Run the fork server for the program at the other end of standard input."""
     link = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -198,7 +197,7 @@ def main() -> int:
     module, function = WARM_UP
     getattr(importlib.import_module(module), function)()
     gc.collect()
-    gc.freeze()  # what is not looked at by the collector stays shared
+    gc.freeze()  # memory that the collector does not touch stays shared with the forks
     send(link, len(os.listdir("/proc/self/task")))
     be = ForkServer(link).serve()
     return 0 if be is None else be()
@@ -227,8 +226,8 @@ def _become(request: ForkRequest, streams: list[int]) -> int:
     if request.watch is not None:
         _watch([*request.watch, str(os.getpid())])
     time.tzset()
-    tempfile.tempdir = None  # its variable may be another here
-    # `random` sees to itself. NumPy is not loaded, unless a module of ours should come to need it.
+    tempfile.tempdir = None  # TMPDIR may differ here
+    # `random` reseeds itself. NumPy is seeded only if a preloaded module should ever import it.
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()
     module_name, _, function = request.entry.partition(":")

@@ -9,16 +9,16 @@ CONTINUATION = WSMsgType.CONTINUATION
 
 
 class Fragments:
-    """Puts the fragments of a message together (RFC 6455, section 5.4).
+    """A buffer that joins the fragments of a message (RFC 6455, section 5.4).
 
     Args:
-        max_bytes: How long a message may be; None for no limit.
+        max_bytes: Maximum size of a message in bytes; None for no limit.
 
     Attributes:
         is_open: Whether a message has begun and not ended.
     """
 
-    MAX_FRAGMENTS = 100_000  # of one message: empty ones would cost memory without an end
+    MAX_FRAGMENTS = 100_000  # per message: empty fragments could otherwise exhaust memory
 
     __slots__ = ("_kind", "_max_bytes", "_parts", "_size", "is_open")
 

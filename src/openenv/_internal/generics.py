@@ -21,11 +21,11 @@ def overrides_method(method: Callable[..., Any], base_method: Callable[..., Any]
 
 
 def type_arguments(cls: type, base: type) -> tuple[Any, ...] | None:
-    """Find what `cls`, or the classes between, put for the parameters of `base`.
+    """Return the type arguments that `cls`, or a class in between, gives for `base`.
 
-    ``class Echo(Environment[A, O, S])`` gives ``(A, O, S)``. A type variable that has a default
-    (PEP 696) stands for that. Returns None where nothing, another type variable or a forward
-    reference stands.
+    ``class Echo(Environment[A, O, S])`` gives ``(A, O, S)``. A type variable with a default
+    (PEP 696) counts as that default. Returns None if an argument is missing, a type variable
+    without a default, or a forward reference.
     """
     arguments = tuple(map(_or_default, _arguments(cls, base)))
     if not arguments or any(isinstance(a, (TypeVar, ForwardRef, str)) for a in arguments):
@@ -54,7 +54,7 @@ def _substituted(argument: Any, put: dict[Any, Any]) -> Any:
         return put.get(argument, argument)
     if get_origin(argument) is None or not argument.__parameters__:
         return argument
-    return argument[tuple(put.get(p, p) for p in argument.__parameters__)]  # such as list[T]
+    return argument[tuple(put.get(p, p) for p in argument.__parameters__)]  # for example list[T]
 
 
 def members(annotation: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Imports of what a text names: ``module:attribute`` or ``file.py:attribute``."""
+"""Imports by a text: ``module:attribute`` or ``file.py:attribute``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from openenv._internal.quoting import did_you_mean
 
 
 class NameNotFound(LookupError):
-    """There is no such module, file or attribute; the text says which.
+    """A module, a file or an attribute does not exist; the message names it.
 
     Attributes:
-        missing: The module, the file or the attribute that is missing.
-        known: The attributes that there are; empty if it is no attribute that is missing.
+        missing: The missing module, file or attribute.
+        known: The existing attributes; empty if a module or file is missing.
     """
 
     def __init__(self, text: str, missing: str, known: list[str] | None = None) -> None:
@@ -27,19 +27,19 @@ class NameNotFound(LookupError):
 
     @property
     def hint(self) -> str:
-        """The end of a sentence that names the most similar attribute; empty if none is."""
+        """The end of an error that suggests the most similar attribute; empty if none is."""
         return did_you_mean(self.missing, self.known)
 
 
 def import_attribute(name: str, *, files: bool = False) -> Any:
-    """Import what ``module:attribute`` names; the attribute may have dots.
+    """Import the attribute that ``module:attribute`` names; the attribute may have dots.
 
     Args:
         name: The name.
-        files: Take ``file.py:attribute`` too.
+        files: Accept ``file.py:attribute`` too.
 
     Raises:
-        NameNotFound: There is no such module, file or attribute.
+        NameNotFound: The module, file or attribute does not exist.
     """
     place, _, attribute = name.rpartition(":")
     return look_up(import_named(place, files=files), attribute, place)
@@ -48,10 +48,10 @@ def import_attribute(name: str, *, files: bool = False) -> Any:
 def import_named(place: str, *, files: bool = False) -> ModuleType:
     """Import a module by name, or a Python file by path if `files`.
 
-    An import that fails within the module raises what it raises there.
+    Exceptions that the module itself raises are passed on.
 
     Raises:
-        NameNotFound: There is no such module or file.
+        NameNotFound: The module or file does not exist.
     """
     path = Path(place)
     if files and path.suffix == ".py":
@@ -61,7 +61,7 @@ def import_named(place: str, *, files: bool = False) -> ModuleType:
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
-        # Another module, which this one imports, may be missing: that is not the name's fault.
+        # The missing module may be another one, which the named module imports.
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
             raise
         raise NameNotFound(f"there is no module {error.name!r}", error.name) from error
@@ -71,7 +71,7 @@ def look_up(found: Any, attribute: str, place: str) -> Any:
     """Return an attribute, which may have dots, of a module.
 
     Raises:
-        NameNotFound: There is none; the text names `place`.
+        NameNotFound: The module has no such attribute; the message names `place`.
     """
     for part in attribute.split("."):
         if not hasattr(found, part):

@@ -1,10 +1,10 @@
 """Incidents: unintended exceptions, with an id for the log and the peer.
 
-The log has the traceback, under an id. The peer gets the id and the name of the class; the text,
-which may hold anything, only from a server that runs with ``debug``. An error whose class has a row
-of its own in `openenv.errors.OUTWARD` is none: its text is written for the peer.
+The log has the traceback under an id. The peer gets the id and the name of the class; it gets the
+text, which may hold confidential data, only from a server that runs with ``debug``. An error whose
+class has a row of its own in `openenv.errors.OUTWARD` is not an incident: its text is for the peer.
 
-An incident stands on its exception. One that crosses from a worker process brings it along.
+An incident is an attribute of its exception, and travels with it from a worker process.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def incident_of(error: BaseException) -> Incident | None:
 
 def note(error: BaseException, incident: Incident) -> None:
     """Attach an incident to an exception."""
-    error.__dict__[_ATTRIBUTE] = incident  # which a frozen class has too
+    error.__dict__[_ATTRIBUTE] = incident  # works for frozen classes too
 
 
 def log_incident(
@@ -68,14 +68,14 @@ def log_incident(
     level: int = logging.ERROR,
     about: Mapping[str, Any] | None = None,
 ) -> Incident:
-    """Make an incident of an exception, and log the traceback under the incident's id.
+    """Create an incident for an exception, and log the traceback under the incident's id.
 
     Args:
-        error: The exception, which becomes a new incident even if raised before.
-        where: The method that raised it.
-        log: Where to.
-        level: How loudly.
-        about: What else the log entry says: the session and the like.
+        error: The exception; an earlier incident of it is replaced.
+        where: The method that raised the exception.
+        log: The logger.
+        level: The log level.
+        about: Further fields of the log entry, such as the session.
     """
     name = _name(error)
     if isinstance(error, EnvironmentFactoryError):
@@ -94,7 +94,7 @@ def log_incident(
     text = f"incident {incident.id}: {what}{of}"
     extra = {**(about or {}), "incident": incident.id}
     record = log.makeRecord(log.name, level, __file__, 0, text, (), raised, None, extra)
-    # Formatters take this instead of formatting the exception, whatever logging is set up.
+    # All formatters use this text instead of formatting the exception themselves.
     record.exc_text = redact("".join(traceback.format_exception(*raised)).rstrip("\n"))
     log.handle(record)
     return incident

@@ -10,8 +10,8 @@ def read_json(text: str | bytes | bytearray) -> Any:
     """Parse JSON as `json.loads` does, which accepts NaN and lone surrogates.
 
     Raises:
-        ValueError: The text is no JSON, or is nested too deeply, for which `json` raises
-            `RecursionError`.
+        ValueError: The text is not JSON, or is nested too deeply (`json.loads` raises
+            `RecursionError` for that).
     """
     try:
         return json.loads(text)

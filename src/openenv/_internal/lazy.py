@@ -1,7 +1,7 @@
 """Imports on first use: the names of a package (PEP 562), and whole modules.
 
-`asyncio`, `futures`, `json` and `logging` stand in for modules that take a sixth of the time in
-which a client is imported, and that are needed only once one is used.
+`asyncio`, `futures`, `json` and `logging` here are stand-ins. Importing the real modules takes a
+sixth of a client's import time, and they are needed only when a client is used.
 
 A package lists its names once, in the imports that type checkers read:
 
@@ -40,8 +40,8 @@ def lazy(
 
     Args:
         package: The package's name.
-        submodules: Modules of the package that are reached as its attributes, beside its names.
-        unlisted: Packages whose names `__all__` leaves out: modules that are no public names.
+        submodules: Modules of the package that are available as attributes.
+        unlisted: Modules whose names `__all__` leaves out.
     """
     root = package.partition(".")[0]
     frame = sys._getframe(1)
@@ -75,7 +75,7 @@ def lazy(
 
 
 def _imports_of(code: CodeType) -> Iterator[tuple[str, str, str]]:
-    """Give the module, the attribute and the new name of each ``from`` import in compiled code."""
+    """Yield the module, the attribute and the new name of each ``from`` import in compiled code."""
     module = attribute = ""
     for step in dis.get_instructions(code):
         if step.opname == "IMPORT_NAME":
@@ -90,7 +90,7 @@ def _imports_of(code: CodeType) -> Iterator[tuple[str, str, str]]:
 def lazy_module(name: str) -> Any:
     """Return a stand-in for a module, which is imported when an attribute is first read.
 
-    It is what ``lazy import`` will be in Python 3.15 (PEP 810).
+    Python 3.15 will have ``lazy import`` for this (PEP 810).
     """
     return _LazyModule(name)
 

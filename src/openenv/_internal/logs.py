@@ -1,8 +1,8 @@
 """Log formatters; as JSON, an entry names the session and the request.
 
-What an environment logs in `reset` or `step` carries the session and the number of the request as
-well: its session stands in a context variable, and is asked when an entry is written, so that a
-step which logs nothing pays nothing.
+Entries that an environment logs in `reset` or `step` name the session and the request too. The
+session is in a context variable and is read only when an entry is written, so that a step without
+log entries has no overhead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from openenv._internal.redaction import redact, redacted
 from openenv.settings import log_format, log_level
 
-# What an entry may carry beside its words, by ``extra``.
+# Fields that a log entry may have besides its message, passed as ``extra``.
 FIELDS = ("session_id", "environment", "request", "request_id", "incident")
 ACCESS = ("client", "method", "path", "http_version", "status")
 
@@ -47,7 +47,7 @@ class JSONFormatter(logging.Formatter):
 
     The object has ``time`` (RFC 3339, in UTC), ``level``, ``logger``, ``message``, and if known
     ``session_id``, ``environment``, ``request`` (the method), ``request_id``, ``incident``,
-    ``exception`` (the traceback), and of requests by HTTP ``client``, ``method``, ``path``,
+    ``exception`` (the traceback), and for HTTP requests ``client``, ``method``, ``path``,
     ``http_version`` and ``status``.
     """
 
@@ -73,8 +73,9 @@ class JSONFormatter(logging.Formatter):
 def set_up_logs() -> None:
     """Write the log of this process to stderr.
 
-    As text, warnings and errors are written, unless the program has set up logging. As JSON,
-    entries from the server's log level on are written, and handlers of the program write JSON too.
+    In text format, warnings and errors are written, unless the program has set up logging. In JSON
+    format, entries from the server's log level on are written; if the program has set up logging,
+    its handlers write JSON instead.
     """
     root = logging.getLogger()
     if log_format() == "json":
@@ -93,7 +94,7 @@ def set_up_logs() -> None:
 
 @contextlib.contextmanager
 def silence(name: str) -> Iterator[None]:
-    """Write no log of a logger and those below, because the errors in it are provoked."""
+    """Silence a logger and its children in a block that provokes errors on purpose."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

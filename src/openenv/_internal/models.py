@@ -2,17 +2,17 @@
 
 Pydantic's own round trip is not enough between two programs:
 
-- `model_dump` writes computed fields, which `extra="forbid"` refuses, and names where the reader
-  looks for aliases. Actions are written by their validation aliases and without computed fields;
-  observations and states as `model_dump` has them, by name and with computed fields, since clients
-  of version 0 read them so. What is read may use either the names or the aliases.
-- A strict model takes an enum or a tuple from JSON only, and ``val_json_bytes`` counts there only.
-  Models of these kinds are validated as JSON.
+- `model_dump` writes computed fields, which `extra="forbid"` refuses, and field names even if the
+  reader expects aliases. Actions are written by their validation aliases and without computed
+  fields. Observations and states are written as `model_dump` does, by name and with computed
+  fields, since clients of version 0 read them so. Readers accept both names and aliases.
+- A strict model takes an enum or a tuple from JSON only, and ``val_json_bytes`` applies to JSON
+  only. Such models are validated as JSON.
 - ``field: str = None`` is written as null, which `str` refuses: the field is left out instead.
-- Two models of a union may fit the same fields. Then the field `ACTION_TYPE` says which is meant.
+- Two models of a union may fit the same fields. Then the field `ACTION_TYPE` names the model.
 
-All this is found out once a class, from its core schema. A class that needs none of it costs what
-Pydantic's validator costs: `ValueReader.read` is that validator.
+All this is determined once per class, from its core schema. For a class that needs none of it,
+`ValueReader.read` is Pydantic's validator itself, without overhead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from openenv.arrays import as_base64, is_written_by_arrays
 from openenv.errors import EncodingError, InvalidActionError
 
 ACTION_TYPE = "openenv_action"
-"""Names the model of an action, where several models of a union take the same fields."""
+"""The field that names an action's model if several models of a union take the same fields."""
 
 Change = Callable[[Any], Any]
 Schema = Mapping[str, Any]
@@ -69,8 +69,8 @@ def _definitions(schema: Schema) -> dict[str, Schema]:
 class _ModelField(NamedTuple):
     name: str
     schema: Schema
-    accepted: tuple[str, ...]  # keys that its validator looks for, beside its name
-    serialized: str  # the key under which it is written by alias
+    accepted: tuple[str, ...]  # keys that the validator looks for, besides the name
+    serialized: str  # the serialization alias, or the name
 
 
 class _Shape(NamedTuple):
@@ -140,7 +140,7 @@ def _aliases(alias: Any) -> Iterator[str]:
         yield from (path[0] for path in paths if len(path) == 1 and isinstance(path[0], str))
 
 
-# Types that take no None: a field of one whose default is None was left out, and not set to it.
+# Types that refuse None. If a field of such a type has the default None, None means "not given".
 _NOT_NONE = frozenset(
     {
         *("bool", "bytes", "complex", "dataclass", "date", "datetime", "decimal", "dict", "enum"),
@@ -159,7 +159,7 @@ def _is_none_by_default(schema: Schema) -> bool:
 
 # ------------------------------------------------------------------ changing data along a schema
 
-# Where the schema of a value stands inside another one's.
+# The key under which a wrapping core schema holds the schema of its value.
 _INNER = {
     "model": "schema",
     "dataclass": "schema",
@@ -178,9 +178,12 @@ class _Walk:
     """A builder of a function that changes data along a core schema.
 
     Args:
-        root: The schema.
-        rule: The change of an object's keys, for the shape of its fields; None for no change.
-        leaf: The change of any other value, for its schema; None for no change.
+        root: The core schema.
+        rule: Returns the change of an object's keys for its shape; None for no change.
+        leaf: Returns the change of any other value for its schema; None for no change.
+
+    Attributes:
+        change: The function; None if nothing has to be changed.
     """
 
     def __init__(
@@ -222,7 +225,7 @@ class _Walk:
     def _by_reference(self, reference: str) -> Change:
         def change(value: Any) -> Any:
             if reference not in self._made:
-                self._made[reference] = None  # where it refers to itself before it has any fields
+                self._made[reference] = None  # stops the recursion of a self-referring schema
                 self._made[reference] = self._of(self._definitions[reference])
             found = self._made[reference]
             return value if found is None else found(value)
@@ -365,7 +368,7 @@ def _as_input(shape: _Shape) -> Change | None:
 
 def _as_value(schema: Schema) -> Change | None:
     """Map the values that a serializer writes to the values that a validator takes."""
-    if schema["type"] == "json":  # which takes the text, and is written as what that holds
+    if schema["type"] == "json":  # validates JSON text, but is serialized as the parsed value
         return lambda value: value if isinstance(value, str) else to_json(value).decode()
     if schema["type"] != "literal":
         return None
@@ -378,14 +381,14 @@ def _as_value(schema: Schema) -> Change | None:
 
 
 class ValueReader:
-    """A reader of values of a type that a peer has sent.
+    """A reader that validates a peer's values of one type.
 
     Args:
-        annotation: The type: a model, or a union of several.
+        annotation: The type: a model, or a union of models.
 
     Attributes:
-        read: Validates a value; raises `ValidationError`, or `InvalidActionError` where several
-            models fit and nothing says which is meant.
+        read: Validates a value. Raises `ValidationError`, or `InvalidActionError` if several models
+            of a union fit and the value does not name one.
     """
 
     def __init__(self, annotation: Any) -> None:
@@ -409,7 +412,7 @@ class ValueReader:
             return self.adapter.validator.validate_python(value, **self._keys)
         try:
             text = to_json(_jsonable(value), inf_nan_mode="constants")
-        except ValueError:  # some of its values were never JSON
+        except ValueError:  # a value that cannot be JSON
             return self.adapter.validator.validate_python(value, **self._keys)
         return self.adapter.validator.validate_json(text, **self._keys)
 
@@ -432,7 +435,7 @@ def _counts_in_json_only(node: Schema) -> bool:
 
 
 def _jsonable(value: Any) -> Any:
-    """Return a value with arrays and bytes in the form of JSON."""
+    """Return a value with arrays and bytes converted to their JSON form."""
     if isinstance(value, dict):
         return {key: _jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -458,15 +461,15 @@ def models_in(annotation: Any) -> tuple[type[BaseModel], ...]:
     )
 
 
-# ------------------------------------------------------------------ which model of a union
+# ------------------------------------------------------------------ unions of models
 
 
 class UnionReader(ValueReader):
-    """A reader of values of a union of models.
+    """A reader that validates values of a union of models.
 
     Args:
         annotation: The union.
-        listed: Its models.
+        listed: The models of the union.
     """
 
     def __init__(self, annotation: Any, listed: Sequence[type[BaseModel]]) -> None:
@@ -591,7 +594,7 @@ def misread_as(annotation: Any, action: BaseModel, fields: Mapping[str, Any]) ->
     try:
         found = TypeAdapter(annotation).validate_python(dict(fields))
     except ValidationError:
-        return None  # the server says what is wrong
+        return None  # the server will refuse the fields
     return None if type(found) is type(action) else type(found).__name__
 
 
@@ -687,7 +690,7 @@ def _as_sent(shape: _Shape) -> Change | None:
 
 
 def _unmasked(schema: Schema) -> Change | None:
-    """Refuse a secret, which a serializer of Pydantic writes as asterisks."""
+    """Return a change that refuses secrets, which Pydantic serializes as asterisks."""
     function = schema.get("serialization", {}).get("function")
     name = getattr(function, "__name__", "")
     if getattr(function, "__module__", "") != "pydantic.types" or "_secret" not in name:
@@ -709,7 +712,7 @@ class Writer(NamedTuple):
 
     Attributes:
         options: The arguments of `model_dump`.
-        change: Changes the dumped dictionary; None if there is nothing to change.
+        change: Function that changes the dumped dictionary; None for no change.
     """
 
     options: dict[str, Any]
@@ -725,7 +728,7 @@ def writer_of(model: type[BaseModel]) -> Writer:
         node["type"] == "json" or node.get("computed_fields") or "serialization_alias" in node
         for node in _nodes(schema)
     )
-    # Without computed fields, and JSON text as text.
+    # `round_trip` leaves out computed fields, and writes JSON text as text.
     return Writer({"by_alias": False, "round_trip": True} if needs else {}, change)
 
 
@@ -735,8 +738,8 @@ def writer_of(model: type[BaseModel]) -> Writer:
 def wire_schema(annotation: Any, mode: Literal["validation", "serialization"]) -> dict[str, Any]:
     """Return the JSON schema of values on the wire.
 
-    Actions are described as validated, by alias, with the names of models that need names;
-    observations and states are described as written.
+    Mode ``validation`` describes actions: by alias, with `ACTION_TYPE` for models that need names.
+    Mode ``serialization`` describes observations and states as they are written.
     """
     if mode == "validation":
         return _with_kinds(TypeAdapter(annotation).json_schema(), named_kinds(annotation))
@@ -756,7 +759,7 @@ def _with_null(schema: Any) -> Any:
         return schema
     made = {
         key: {name: _with_null(one) for name, one in value.items()}
-        if key in ("properties", "$defs") and isinstance(value, dict)  # whose keys are names
+        if key in ("properties", "$defs") and isinstance(value, dict)  # the keys are names
         else _with_null(value)
         for key, value in schema.items()
         if key != "default"

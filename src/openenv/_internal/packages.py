@@ -47,7 +47,7 @@ def needs(needed_by: str, command: str | None = None) -> Iterator[None]:
         if not package or package == "openenv":
             raise
         command = command or COMMANDS.get(package)
-        # What a module that nobody knows would be installed by is not to be guessed.
+        # For an unknown module, the package to install is not guessed.
         cure = f"is not installed: {command}" if command else "is no module that can be imported"
         raise MissingPackage(
             f"{needed_by} needs {package!r}, which {cure}", name=package

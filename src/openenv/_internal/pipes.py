@@ -1,8 +1,8 @@
 """Programs with pipes for the standard streams, driven from an event loop.
 
-`PipedProcess` owns a program: it has a process group of its own, its last lines on standard error
-are kept, and it is killed with the whole group when this program ends. Its id is not given free
-before `kill`: an end is looked at with `waitid` and WNOWAIT, so a signal reaches no other process.
+`PipedProcess` runs a program in a process group of its own, keeps its last lines of standard error,
+and kills the whole group when this program ends. The process id stays reserved until `kill`: the
+end is detected by `waitid` with WNOWAIT, so that a signal never reaches another process.
 `read_pipe` and `write_all` read and write a pipe without blocking the loop.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 from openenv._internal.redaction import redact
 
 CHUNK_BYTES = 2**16
-LATE_S = 1.0  # how long after its output has ended an end, and the last words, may take
+LATE_S = 1.0  # time limit for the process's end and its last stderr lines after stdout has ended
 TICK_S = 0.01
 
 _running: weakref.WeakSet[PipedProcess] = weakref.WeakSet()
@@ -32,11 +32,11 @@ _running: weakref.WeakSet[PipedProcess] = weakref.WeakSet()
 class PipedProcess:
     """A program in a new process group, with a pipe for each standard stream.
 
-    It is used from one event loop at a time, and may be spawned again after `kill`.
+    An instance is used from one event loop at a time, and may be spawned again after `kill`.
 
     Args:
-        kept_lines: Number of lines of its standard error that are kept.
-        kept_characters: Number of characters that are kept of such a line.
+        kept_lines: Number of lines of standard error to keep.
+        kept_characters: Number of characters of each line to keep.
     """
 
     def __init__(self, kept_lines: int, kept_characters: int) -> None:
@@ -49,7 +49,7 @@ class PipedProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id, which is that of the group; None while nothing runs."""
+        """The process id, which is also the group's; None if no process was spawned."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -61,7 +61,7 @@ class PipedProcess:
         """Whether the program was started and has not ended."""
         return self._process is not None and _code_of(self._process) is None
 
-    # ------------------------------------------------------------------ its life
+    # ------------------------------------------------------------------ life cycle
 
     def _spawn(
         self, command: Sequence[str], cwd: str | None, env: Mapping[str, str] | None
@@ -69,7 +69,7 @@ class PipedProcess:
         """Start the program.
 
         Raises:
-            OSError: There is no such program or directory.
+            OSError: The program or the directory does not exist.
         """
         self._said.clear()
         self._exit_code = None
@@ -87,7 +87,7 @@ class PipedProcess:
         return self._process
 
     def _signal(self, by: signal.Signals) -> None:
-        # While the process has not been waited for, its id, and so its group's, is nobody else's.
+        # Before the process has been waited for, the system cannot reuse its id or its group's.
         if self._process is not None:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, by)
@@ -108,7 +108,7 @@ class PipedProcess:
         self._signal(signal.SIGKILL)
         self._process = None
         if process.stdin is not None:
-            process.stdin.close()  # the others are their transports' to close
+            process.stdin.close()  # the transports close the other pipes
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._exit_code = process.wait(LATE_S)
         _running.discard(self)
@@ -118,7 +118,7 @@ class PipedProcess:
         if self._maker == os.getpid():
             self.kill()
 
-    # ------------------------------------------------------------------ its standard error
+    # ------------------------------------------------------------------ standard error
 
     async def _listen(self, stderr: asyncio.StreamReader) -> None:
         """Keep the last lines of standard error, until the stream ends."""
@@ -135,12 +135,12 @@ class PipedProcess:
         self._said.append(line.rstrip()[: self._kept_characters])
 
     async def _hear_last_words(self) -> None:
-        """Wait for the end of standard error, which a child that escaped may hold open."""
+        """Wait up to `LATE_S` for the end of standard error, which a child may hold open."""
         if self._listening is not None:
             await asyncio.wait([self._listening], timeout=LATE_S)
 
     def _said_so_far(self) -> str:
-        """The kept lines, without secrets."""
+        """Return the kept lines, without secrets."""
         return redact("\n".join(self._said))
 
 
@@ -156,7 +156,7 @@ def _code_of(process: subprocess.Popen[bytes]) -> int | None:
         how = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return process.poll()
-    except AttributeError:  # macOS has it since Python 3.13
+    except AttributeError:  # on macOS, waitid needs Python 3.13
         return process.poll()
     if how is None:
         return None
@@ -172,9 +172,9 @@ async def read_pipe(
     """Return a reader of a pipe, on the running loop.
 
     Args:
-        pipe: The file of the pipe's end.
+        pipe: The file object of the pipe.
         limit: Maximum number of bytes of a line.
-        stack: Closes the reader's transport.
+        stack: The exit stack that closes the reader's transport.
     """
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit, loop=loop)

@@ -1,7 +1,7 @@
 """Bounded quotes of a peer's data, for errors, logs and terminals.
 
-What is quoted is bounded, and is only what the peer itself wrote: of an object that this process
-made, such as an array, its kind is named, never its content or its `repr`.
+Quotes contain only data that the peer itself wrote. For an object that this process made, such as
+an array, they name its kind, never its content or `repr`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MAX_DEPTH = 20
 MAX_BITS = 4096  # of an integer
 MAX_ERRORS = 100  # of one message
 
-# What a terminal or a log takes for more than text: the control characters of ISO 6429 but for the
-# tab and the line feed, and what changes the direction of writing (Unicode, UAX 9).
+# Characters that a terminal or a log may interpret: the control characters of ISO 6429 except tab
+# and line feed, and those that change the writing direction (Unicode, UAX 9).
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -50,14 +50,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def first_problem(error: ValidationError, where: str = "") -> str:
-    """Return the first error of a failed validation: its place, or `where`, and what is wrong."""
+    """Return the first error of a failed validation: its place, or `where`, and the message."""
     first = error.errors(include_url=False)[0]
     place = ".".join(map(str, first["loc"])) or where
     return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
 def quoted(value: Any, limit: int = MAX_QUOTED) -> Any:
-    """Return a value of JSON; a value of over `limit` characters becomes a cut text."""
+    """Return a JSON value unchanged, or as a cut text if it is longer than `limit` characters."""
     copy = _Copy(limit)
     made = copy.of(value, 0)
     if copy.left >= 0:
@@ -91,7 +91,7 @@ class _Copy:
             return value
         if kind is float:
             self.left -= 20
-            return value if value - value == 0 else None  # JSON has no infinity and no NaN
+            return value if value - value == 0 else None  # infinities and NaN, which JSON lacks
         if depth < MAX_DEPTH and kind in (list, tuple):
             return self._items(value, depth)
         if depth < MAX_DEPTH and kind is dict:
@@ -142,7 +142,7 @@ class _HasErrors(Protocol):
 def error_list(error: _HasErrors) -> list[dict[str, Any]]:
     """Return Pydantic's errors as JSON: ``type``, ``loc``, ``msg``, ``input``, ``ctx``, ``url``.
 
-    If there are more than `MAX_ERRORS`, the first errors and the count of the others.
+    If there are more than `MAX_ERRORS`, only the first are returned, and the count of the others.
     """
     count, errors = _first_errors(error)
     shown = [_told(one) for one in errors]
@@ -157,7 +157,7 @@ def _first_errors(error: _HasErrors) -> tuple[int, list[dict[str, Any]]]:
     Pydantic makes all errors at once. If there are many, JSON takes less memory, and only the
     beginning is parsed; those errors have no `input`.
     """
-    from pydantic_core import ValidationError  # which a command need not load
+    from pydantic_core import ValidationError  # imported late, to keep commands fast
 
     if not isinstance(error, ValidationError) or error.error_count() <= MAX_ERRORS:
         errors = cast("list[dict[str, Any]]", error.errors())
@@ -179,7 +179,7 @@ def _told(error: dict[str, Any]) -> dict[str, Any]:
     }
     if "input" in error:
         told["input"] = quoted(error["input"])
-    if "ctx" in told:  # where validators put the exception that they raised
+    if "ctx" in told:  # may hold the exception that a validator raised
         told["ctx"] = {
             name: shortened(str(value)) if isinstance(value, Exception) else quoted(value)
             for name, value in told["ctx"].items()

@@ -1,9 +1,9 @@
 """Removal of secrets from messages, logs and output.
 
-A secret is the value of an environment variable whose name looks like one (see
-`openenv.settings.secrets`), or what was registered as one. Where it stands in a text, ``***``
-stands afterwards. So do credentials of HTTP, and secrets in a URL: in its query, and before its
-host. What was cut in two, or encoded in any other way than Python's or a URL's, is not found.
+A secret is the value of an environment variable whose name looks like that of a secret (see
+`openenv.settings.secrets`), or a registered value. It is replaced by ``***``, and so are HTTP
+credentials, and secrets in the query and the user information of a URL. A secret that is split, or
+encoded in another way than by Python's `repr` or in a URL, is not found.
 """
 
 from __future__ import annotations
@@ -27,25 +27,27 @@ _USER_INFO = re.compile(r"(\w://[^\s:/@]*:|\bhttps?://(?=[^\s:/@]{8}))[^\s:/@][^
 
 
 def register_secret(value: str) -> None:
-    """Hide `value` from now on, unless shorter than 8 characters, which would hide too much."""
+    """Redact `value` from now on. Values of less than 8 characters are ignored: too much other text
+    would be hidden.
+    """
     if len(value) >= MIN_SECRET_CHARACTERS:
         _registered.add(value)
 
 
 def register_secrets_of(variables: Mapping[str, str]) -> None:
-    """Hide the secrets among the environment variables of another process from now on."""
+    """Redact the secrets among another process's environment variables from now on."""
     _registered.update(secrets_of(variables))
 
 
 def holds_secret(text: str) -> bool:
-    """Return whether a text contains a known secret; text that looks like credentials is none."""
+    """Return whether a text contains a known secret; mere patterns of credentials do not count."""
     return any(written in text for written in _written())
 
 
 def _written() -> tuple[str, ...]:
     """Return the secrets, longest first, in each encoding that is searched for."""
     global _last
-    known = secrets(), len(_registered)  # of which none is ever taken out
+    known = secrets(), len(_registered)  # registered values are never removed
     if _last is None or _last[0] is not known[0] or _last[1] != known[1]:
         longest_first = sorted({*known[0], *_registered}, key=len, reverse=True)
         ways = ((one, repr(one)[1:-1], quote(one, safe="")) for one in longest_first)

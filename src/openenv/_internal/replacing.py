@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: a reader sees the old file or the new one."""
+"""Atomic replacement of files: a reader sees either the old file or the new one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield the path of a new file beside `path`, which takes its place if nothing is raised.
 
     Raises:
-        OSError: The file cannot be replaced; it is as it was.
+        OSError: The file cannot be replaced; it is unchanged.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
@@ -30,7 +30,7 @@ def replace_text(path: Path, text: str) -> None:
     """Write a text as the whole content of a file.
 
     Raises:
-        OSError: The file cannot be written; it is as it was.
+        OSError: The file cannot be written; it is unchanged.
     """
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")

@@ -1,12 +1,12 @@
-"""Protection of our libraries against files of the same name in an environment's directory.
+"""Protection of required libraries against files of the same name in an environment's directory.
 
-A directory that is served, played or run in comes first on `sys.path`, so that its own modules are
-found. A `rich.py` or a `websockets/` in it would then be imported wherever this package, or one
-that it needs, imports the library of that name. So the libraries of this package are looked for
-where packages are installed, and nowhere before that; all other names are found as ever.
+The directory of a served environment comes first on `sys.path`, so that its own modules are found.
+A `rich.py` or a `websockets/` in it would then be imported instead of the library of that name, by
+this package and by its dependencies. So the required libraries of this package are searched only
+where packages are installed. All other names are found as usual.
 
-Only a name that a file of such a directory has is looked at any closer, so that an import costs a
-few look-ups of files more.
+Only names that such a directory contains are examined further, so that an import costs just a few
+more file look-ups.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 def keep_libraries() -> None:
-    """Find the libraries of this package before modules of the same name in other directories."""
+    """Make imports find this package's libraries before other modules of the same name."""
     if not any(isinstance(finder, _LibraryFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _LibraryFinder())
 
@@ -60,7 +60,7 @@ def _is_installed(entry: str) -> bool:
 def _libraries() -> frozenset[str]:
     """Return the import names of required packages.
 
-    Packages of extras are not among them: a `datasets/` of an environment is the environment's.
+    Packages of extras are excluded: a `datasets/` in an environment belongs to the environment.
     """
     import re
     from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -75,7 +75,7 @@ def _libraries() -> frozenset[str]:
         seen.add(wanted)
         try:
             found: Distribution = distribution(wanted)
-        except PackageNotFoundError:  # it is for another platform
+        except PackageNotFoundError:  # required on another platform only
             continue
         needed = [one for one in found.requires or () if not re.search(r"\bextra\s*==", one)]
         left += [re.split(r"[^\w.-]", one, maxsplit=1)[0] for one in needed]

@@ -1,18 +1,18 @@
-"""Targets: the texts by which people name an environment, in commands, `AutoEnv` and trainers.
+"""Targets: the texts that name an environment, in commands, `AutoEnv` and trainers.
 
 * A server: an address of ``http``, ``https``, ``ws`` or ``wss``, or ``host:port``.
 * A container image: ``docker://IMAGE``.
-* An environment of another library: ``gymnasium:CartPole-v1``, ``python:module:Class``, and what
-  else begins with one of `LIBRARY_SCHEMES`.
+* An environment of another library: ``gymnasium:CartPole-v1``, ``python:module:Class``, or another
+  text that begins with one of `LIBRARY_SCHEMES`.
 * A path: ``./my_env``, ``/srv/my_env``, ``~/my_env``, ``file.py``, each with or without
   ``:attribute``; or a `Path`.
 * A repository of the Hub: ``https://huggingface.co/spaces/owner/name``, ``owner/name``.
 * An attribute: ``module:attribute``.
 * An installed environment or package: any other text.
 
-The form alone decides, so that a target means the same in every directory. Commands read their
-arguments with `local_files`: what lies in the current directory comes before the Hub and before
-what is installed, as `openenv serve envs/echo_env` needs it.
+Only the form decides, so that a target means the same in every directory. Commands parse their
+arguments with `local_files`: then files in the current directory take precedence over the Hub and
+over installed packages, as in `openenv serve envs/echo_env`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LIBRARY_SCHEMES = (
     "ors",
     "python",
 )
-"""The schemes of other libraries' environments; `openenv.wrappers.targets` reads what follows."""
+"""The schemes of other libraries' environments; `openenv.wrappers.targets` parses the rest."""
 
 _PATH = re.compile(r"\.{1,2}([/\\:]|$)|[/\\~]|[A-Za-z]:[/\\]|.*\.py(:|$)")
 _DRIVE = re.compile(r"[A-Za-z]:[/\\]")
@@ -58,13 +58,13 @@ class TargetKind(Enum):
 
 
 class Target(NamedTuple):
-    """A target, taken apart.
+    """A parsed target.
 
     Attributes:
-        kind: What it names.
-        text: The target as it was given.
+        kind: The kind of the target.
+        text: The target as given.
         name: A server's base URL for HTTP, an image, a path, a module, a package, or the text.
-        attribute: What follows the ``:`` of a path or a module; "" if nothing does.
+        attribute: The part after the ``:`` of a path or a module; empty without one.
     """
 
     kind: TargetKind
@@ -74,16 +74,17 @@ class Target(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """The path that the target names, absolute and without links."""
+        """The path of the target, absolute and without symbolic links."""
         return Path(self.name).expanduser().resolve()
 
 
 def parse_target(target: str | os.PathLike[str], *, local_files: bool = False) -> Target:
-    """Tell what a target names, without asking anybody or importing anything.
+    """Parse a target, without network requests or imports.
 
     Args:
         target: A text in one of the forms above, or a `Path`.
-        local_files: Take what exists in the current directory for a path, whatever its form.
+        local_files: Treat the target as a path if a directory of this name exists. If the name is
+            one of `LIBRARY_SCHEMES`, the directory must have an ``openenv.yaml``.
     """
     text = os.fspath(target)
     if isinstance(target, os.PathLike):

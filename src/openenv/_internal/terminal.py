@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 def console(**options: Any) -> Console:
     """Return a console of Rich that shows control characters as escapes.
 
-    The names, descriptions and errors of servers, packages and files are printed in many places. A
-    terminal would obey an escape sequence in one: change its title, its colors, what is on it. Nor
-    is markup of Rich's read in a text.
+    Names, descriptions and errors of servers, packages and files are printed in many places. A
+    terminal would obey escape sequences in them, and change its title, colors or content. Rich's
+    markup in texts is not interpreted either.
 
-    On a terminal, lines that are printed with `soft_wrap` are broken between words: the terminal
-    would break them at its edge, inside a word. They go on below their indentation. Elsewhere, in a
-    pipe or a file, each line stays one line. A word that is longer than a line is left whole.
+    On a terminal, lines printed with `soft_wrap` are broken between words and continued at their
+    indentation; the terminal itself would break them inside a word. A word that is longer than a
+    line stays whole. In a pipe or a file, each line stays one line.
     """
     made: Console = _class()(**{"markup": False, **options})
     return made
@@ -74,7 +74,7 @@ def _class() -> type[Console]:
     from rich.text import Text
 
     class SafeConsole(Console):
-        """A console that lets no control sequences through but Rich's own."""
+        """A console that passes no control sequences except Rich's own."""
 
         def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
             if soft_wrap is None:

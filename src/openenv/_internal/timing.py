@@ -1,6 +1,7 @@
-"""Event loops of our own threads, timeouts that never lose a cancellation, pauses between attempts.
+"""Event loops, timeouts that never lose a cancellation, and pauses between attempts.
 
-Before Python 3.12 `asyncio.wait_for` loses a cancellation that comes just as the awaited work ends.
+Before Python 3.12, `asyncio.wait_for` loses a cancellation that arrives just as the awaited work
+ends.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ LARGEST_EXPONENT = 60  # a float overflows above 1,000
 
 if sys.version_info >= (3, 11):
     TimeoutBase = TimeoutError
-else:  # asyncio.TimeoutError became the builtin one in 3.11
+else:  # asyncio.TimeoutError is the builtin TimeoutError since 3.11
     import asyncio
 
     class TimeoutBase(TimeoutError, asyncio.TimeoutError):
-        """The base of our timeouts, caught by either name."""
+        """The base class of OpenEnv's timeouts, caught by either name."""
 
 
 class Expired(TimeoutBase):
-    """The time of `within` was up; never a timeout that the awaited work raised by itself."""
+    """The time limit of `within` expired; never a timeout that the awaited work itself raised."""
 
 
 async def within(seconds: float | None, work: Awaitable[T]) -> T:
-    """Await `work`, with a limit in seconds; None is no limit.
+    """Await `work` with a time limit in seconds; None means no limit.
 
     Raises:
         Expired: The work took longer, and was cancelled.
@@ -67,14 +68,14 @@ async def within(seconds: float | None, work: Awaitable[T]) -> T:
 def backoff_s(
     failures: int, first_s: float, longest_s: float = math.inf, *, jitter: float = 0.0
 ) -> float:
-    """Return the seconds to wait after so many failures in a row; 0 after none.
+    """Return the seconds to wait after `failures` failures in a row; 0 after none.
 
     Args:
         failures: The number of failures in a row.
-        first_s: The pause after the first failure; it doubles with each further one.
+        first_s: The pause after the first failure; it doubles with each further failure.
         longest_s: The longest pause.
-        jitter: The random part of the pause, from 0 to 1, so that many clients do not come back at
-            once. 1 is "full jitter" (Brooker, Exponential Backoff And Jitter, AWS Architecture
+        jitter: The random part of the pause, from 0 to 1, so that many clients do not retry at the
+            same time. 1 is "full jitter" (Brooker, Exponential Backoff And Jitter, AWS Architecture
             Blog, 2015).
     """
     if failures < 1:
@@ -84,14 +85,14 @@ def backoff_s(
 
 
 def raise_first(outcomes: Iterable[Any]) -> None:
-    """Raise the first exception among what `asyncio.gather` has returned."""
+    """Raise the first exception among the results of `asyncio.gather`, if any."""
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a new event loop, of uvloop if installed, which takes half the time."""
+    """Return a new event loop; from uvloop if installed, which takes half the time."""
     try:
         import uvloop
     except ImportError:
@@ -100,11 +101,11 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def close_loop(loop: asyncio.AbstractEventLoop, *, waits_for_threads: bool) -> None:
-    """Cancel everything on an event loop that does not run, and close the loop.
+    """Cancel all tasks of an event loop that is not running, and close the loop.
 
     Args:
-        waits_for_threads: Wait until functions on the loop's executor have returned, for as long
-            as that takes. At exit no thread can be started for it.
+        waits_for_threads: Wait without a time limit until functions on the loop's executor have
+            returned. Pass False at interpreter exit, when no thread can be started for that.
     """
 
     async def end() -> None:

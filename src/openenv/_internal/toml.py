@@ -14,7 +14,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         ValueError: The text is not TOML.
         RecursionError: The text is nested too deeply.
     """
-    # The standard library's from Python 3.11 on; `tomli` is a dependency before.
+    # `tomllib` is in the standard library since Python 3.11; before, `tomli` is a dependency.
     tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     document: dict[str, Any] = tomllib.loads(text)
     return document

@@ -1,10 +1,10 @@
 """OpenTelemetry spans of a client's call, the server's request and the environment's call.
 
-A call that a client traces carries its span along, as W3C's ``traceparent``: in requests of
-protocol version 1, and in the header of that name over HTTP. What carries none is not traced by a
-server. Calls are traced where the program has set up a tracer provider before it made its client
-(or where OPENENV_OTEL is 1); otherwise nothing of OpenTelemetry is imported. Spans name classes of
-exceptions and incident ids, never texts.
+A traced call carries its span as W3C's ``traceparent``: in requests of protocol version 1, and in
+the header of that name over HTTP. A server does not trace requests without one. A client traces its
+calls if the program set up a tracer provider before it created the client, or if OPENENV_OTEL is 1.
+Otherwise OpenTelemetry is not imported. Spans contain classes of exceptions and incident ids, never
+exception texts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def tracer() -> Any:
     """Return the tracer of this process; None if calls are not traced.
 
     Raises:
-        ModuleNotFoundError: OPENENV_OTEL asks for it, and OpenTelemetry is not installed.
+        ModuleNotFoundError: OPENENV_OTEL is 1, and OpenTelemetry is not installed.
     """
     wanted = traces()
     if wanted is False or (wanted is None and not _is_set_up()):
@@ -40,7 +40,7 @@ def tracer() -> Any:
 
 def _is_set_up() -> bool:
     api: Any = sys.modules.get("opentelemetry.trace")
-    if api is None:  # then nobody can have set up anything
+    if api is None:  # not imported, so no tracer provider was set up
         return False
     return not isinstance(
         api.get_tracer_provider(), (api.ProxyTracerProvider, api.NoOpTracerProvider)
@@ -99,7 +99,7 @@ async def traced(tracer: Any, name: str, call: Callable[[str], Awaitable[T]]) ->
 def begin_serving(name: str, trace: str, attributes: Mapping[str, Any]) -> tuple[Any, str]:
     """Begin the span of a request; return the span and the ``traceparent`` to pass on.
 
-    They are None and empty if this process does not trace.
+    If this process does not trace, the span is None and the text is empty.
     """
     makes_spans = tracer()
     if makes_spans is None:
@@ -124,9 +124,9 @@ def end_serving(span: Any, error: BaseException | None) -> None:
 
 @contextmanager
 def serving(name: str, trace: str | None, attributes: Mapping[str, Any]) -> Iterator[str]:
-    """Trace a block that serves a request; give the ``traceparent`` to pass on.
+    """Trace a block that serves a request; yield the ``traceparent`` to pass on.
 
-    If the caller traces HTTP requests, the span is a part of the caller's.
+    If the application traces HTTP requests, the span is a child of the application's.
     """
     outer = (_current() or trace) if tracer() is not None else None
     span, written = begin_serving(name, outer, attributes) if outer else (None, "")

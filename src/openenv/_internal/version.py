@@ -1,4 +1,4 @@
-"""The version, which is written in `pyproject.toml` only."""
+"""The package's version, which is defined in `pyproject.toml` only."""
 
 from __future__ import annotations
 

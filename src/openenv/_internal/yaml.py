@@ -1,7 +1,7 @@
 """Reading of untrusted YAML.
 
-A document that aliases blow up, that contains itself or is nested too deeply is refused before any
-value is constructed.
+A document is refused before any value is constructed if its aliases expand to too many values, if
+it contains itself, or if it is nested too deeply.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ MAX_DEPTH = 50
 
 
 class UnreadableYAML(ValueError):
-    """A text is no YAML, or is refused.
+    """A text is not YAML, or is refused.
 
     Attributes:
         why: The reason.
-        line: The line of the text, from 0.
-        column: The character of the line, from 0.
+        line: The line of the error, from 0.
+        column: The column of the error in characters, from 0.
     """
 
     def __init__(self, why: str, line: int = 0, column: int = 0) -> None:
@@ -35,7 +35,7 @@ def read_yaml(text: str) -> tuple[Any, Any]:
     """Read a document; return the value, and PyYAML's root node, which has positions.
 
     Raises:
-        UnreadableYAML: The text is no YAML, or is refused.
+        UnreadableYAML: The text is not YAML, or is refused.
     """
     import yaml
 
@@ -62,13 +62,13 @@ def read_yaml(text: str) -> tuple[Any, Any]:
         raise UnreadableYAML(why, line, column) from error
     except RecursionError:
         raise UnreadableYAML("it is nested too deeply") from None
-    except (ValueError, yaml.YAMLError) as error:  # a date that is none, a number too long
+    except (ValueError, yaml.YAMLError) as error:  # an invalid date, or too long a number
         raise UnreadableYAML(str(error)) from error
 
 
 @cache
 def _loader() -> Any:
-    """Return PyYAML's safe loader with a limit to nested brackets.
+    """Return PyYAML's safe loader with a limit on nested brackets.
 
     The time for nested brackets grows with the square of the depth.
     """

@@ -4,8 +4,8 @@
 
     env = GymnasiumEnv("http://localhost:8000")
 
-Each library is imported by its own module, and has to be installed. Views for classic reinforcement
-learning are `GymnasiumEnv` and its kin; trainers of language models play by
-`openenv.rollouts.episode_sessions` (read ``_episodes.py`` first). Above: the program that trains.
-Below: the client, and `openenv.rollouts` for trainers.
+Each library has its own module, which imports it; the library has to be installed. The modules for
+classic reinforcement learning build on `GymnasiumEnv`. Those for trainers of language models build
+on `openenv.rollouts.episode_sessions` (read ``_episodes.py`` first). This package is used by
+training programs, and uses the client and, for trainers, `openenv.rollouts`.
 """

@@ -52,7 +52,7 @@ OF_TRAINERS = frozenset(
         "uid",
     }
 )
-"""Columns of SkyRL's and verl's own; ``columns`` passes one of them on nevertheless."""
+"""Columns that belong to SkyRL and verl, not to the environment, unless ``columns`` names them."""
 
 _sessions: dict[Hashable, EpisodeSessions] = {}
 _looking = threading.Lock()
@@ -61,11 +61,11 @@ _looking = threading.Lock()
 def shared_sessions(
     environment: Hashable, retries: int, equal_beginnings: bool = True
 ) -> EpisodeSessions:
-    """Return the sessions of this process in an environment, on the shared loop; opened once.
+    """Return this process's sessions in an environment, on the shared loop; opened once.
 
     Args:
-        equal_beginnings: Episodes that are reset with the same arguments and a seed have to begin
-            alike; see `EpisodeSessions.of`.
+        equal_beginnings: Require that episodes with the same reset arguments, including a seed,
+            begin alike; see `EpisodeSessions.of`.
     """
     key = os.getpid(), environment, retries, equal_beginnings
     with _looking:
@@ -81,7 +81,7 @@ def shared_sessions(
 async def session_in(
     environment: Hashable, retries: int, equal_beginnings: bool
 ) -> AsyncIterator[EpisodeSession]:
-    """Have a session of this process's in an environment, which is closed at the end."""
+    """Take one of this process's sessions in an environment, and close it at the end."""
     sessions = await asyncio.to_thread(shared_sessions, environment, retries, equal_beginnings)
     session = await run_on_shared_loop(sessions.take())
     try:
@@ -91,7 +91,7 @@ async def session_in(
 
 
 async def run_on_shared_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the shared loop, where sessions live; awaitable from any loop."""
+    """Run a coroutine on the shared loop, where sessions live; can be awaited on any loop."""
     return await background.submit(work).awaited()
 
 
@@ -101,16 +101,16 @@ def row_arguments(
     """Return the reset arguments of a row whose columns are mostly the trainer's.
 
     Args:
-        columns: Which of them. Default: all texts and numbers but for those that are a trainer's
-            own (`OF_TRAINERS`). The environment may ignore these, but for ``seed`` and ``task_id``.
-            A task always counts.
+        columns: The columns to use. Default: all texts, numbers and booleans, except those of the
+            trainer (`OF_TRAINERS`). The environment may ignore these, except ``seed`` and
+            ``task_id``. A task in the row is always used.
 
     Returns:
-        The arguments; and which of them the environment may ignore.
+        The arguments, and those of them that the environment may ignore.
 
     Raises:
-        KeyError: The row has not all of the columns.
-        ValueError: Its task is none.
+        KeyError: The row lacks one of the columns.
+        ValueError: The row's task is invalid.
     """
     if columns is not None:
         return episode_arguments(row, columns)
@@ -128,7 +128,7 @@ def session_reward(session: EpisodeSession, unfinished: Unfinished) -> Score:
     """Return the score of an episode.
 
     Raises:
-        Unscored: It is not: the environment has failed, or gave no reward.
+        Unscored: The environment has failed, or gave no reward.
     """
     return check_scored(session.score(unfinished))
 
@@ -136,8 +136,9 @@ def session_reward(session: EpisodeSession, unfinished: Unfinished) -> Score:
 Generate = Callable[
     [list[int]], Awaitable[tuple[Sequence[int], "Sequence[float | None] | None", "bool | None"]]
 ]
-"""Has a model write behind tokens: those of its reply, their log-probabilities if it tells, and
-whether it was cut off by a limit; None where nobody tells, and the last token decides."""
+"""Asks a model to continue a sequence of tokens. Returns the tokens of the reply; their
+log-probabilities, or None; and whether a limit cut the reply off. If that is None, the last token
+decides."""
 
 
 async def play(
@@ -146,15 +147,15 @@ async def play(
     start: EpisodeStart,
     max_prompt: int | None = None,
 ) -> Score:
-    """Play an episode to the end; the model is asked on the running loop.
+    """Play an episode to the end; the model is called on the running loop.
 
     Args:
-        max_prompt: How many tokens there may be before the first reply.
+        max_prompt: Maximum number of tokens before the first reply. Default: no limit.
 
     Raises:
         OpenEnvError: The episode could not begin.
-        Unscored: It has failed, or has no reward.
-        ValueError: The first observation does not leave room for the prompt.
+        Unscored: The episode has failed, or has no reward.
+        ValueError: The prompt, including the first observation, is longer than `max_prompt`.
     """
     goes_on = await run_on_shared_loop(rollout.begin(start))
     if max_prompt is not None and len(rollout.prompt_ids) > max_prompt:
@@ -172,7 +173,7 @@ def check_scored(score: Score) -> Score:
     """Return a score that has a value.
 
     Raises:
-        Unscored: It has none: the environment has failed, or gave no reward.
+        Unscored: The score has no value: the environment has failed, or gave no reward.
     """
     if score.value is None:
         raise Unscored(f"the episode has no reward: {score.unscored or NO_REWARD}")

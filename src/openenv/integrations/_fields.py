@@ -35,11 +35,11 @@ def elements_of_observations(
 
 
 class SpaceElements(NamedTuple):
-    """A space, and the place of elements among the fields of a model.
+    """A space, and how its elements map to the fields of a model.
 
     Attributes:
-        what: What the model is, for messages.
-        field: The field that holds an element; None where the fields are those of a `Dict`.
+        what: The kind of model, ``action`` or ``observation``, for messages.
+        field: The field that holds an element; None if the space is a `Dict` of the fields.
     """
 
     what: str
@@ -57,17 +57,17 @@ class SpaceElements(NamedTuple):
     ) -> SpaceElements:
         """Match a model with a space.
 
-        The only field of a model holds the elements themselves. Those of a model with several
-        are a `Dict` of them.
+        If the model has a single field, that field holds the element. If it has several, the
+        element is a `Dict` of them.
 
         Args:
-            schema: Its JSON schema; None where nobody knows it.
-            space: The space, where it was given; a `Dict` may name some of the fields only.
-            field: The field that holds the elements, where it was given.
-            without: The fields that every model has.
+            schema: The model's JSON schema; None if unknown.
+            space: The space, if given by the caller; a `Dict` may name some of the fields only.
+            field: The field that holds the element, if given by the caller.
+            without: Fields to ignore, which every model has.
 
         Raises:
-            ValueError: They do not go together, or no space fits the model.
+            ValueError: The model and the space do not match, or no space fits the model.
         """
         if schema is None:
             if space is None:
@@ -77,7 +77,7 @@ class SpaceElements(NamedTuple):
                 )
             return cls(what, space, field)
         properties = schema.get("properties", {}).items()
-        # A computed field is no element: it follows from the others.
+        # A computed field is not part of the element: it follows from the others.
         without = {*without, *(name for name, one in properties if one.get("readOnly") is True)}
         fields = {name: one for name, one in properties if name not in without}
         if field is not None and field not in fields:
@@ -127,7 +127,7 @@ class SpaceElements(NamedTuple):
         """Combine the observations of many environments into a batch of elements.
 
         Args:
-            batch: A mapping of the fields' columns, or a list of observations.
+            batch: A mapping from fields to columns, or a list of observations.
         """
         if not isinstance(batch, Mapping):
             return _concatenated(self.space, [self.from_fields(one) for one in batch])
@@ -174,7 +174,7 @@ def _is_of_numbers(space: Space[Any]) -> bool:
 
 
 def _stacked(space: Space[Any], column: Any, path: str) -> Any:
-    """Return the values of a field as a batch; unchanged if already stacked like the space."""
+    """Return the values of a field as a batch; return an array that already is one unchanged."""
     if (
         type(column) is np.ndarray
         and column.dtype == space.dtype

@@ -1,4 +1,4 @@
-"""Sources of the environments that other libraries view, and the schemas of their models."""
+"""Connections to the environments that integrations wrap, and the schemas of their models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class UnscoredStep(OpenEnvError, ValueError):
     """A step was not scored; Gymnasium and similar libraries need a number as reward.
 
     Attributes:
-        result: What the step came to. The episode goes on.
+        result: The step's result. The episode continues.
     """
 
     def __init__(self, message: str, result: Any = None) -> None:
@@ -45,24 +45,26 @@ class Schemas(NamedTuple):
 
 
 class OpenedSource(NamedTuple):
-    """A client that is connected to a source, with the schemas."""
+    """A client that is connected to a source, and the schemas of its models."""
 
     client: SyncEnvClient[Any, Any, Any]
     schemas: Schemas
 
 
-# ------------------------------------------------------------------ where it is
+# ------------------------------------------------------------------ connecting
 
 
 def open_source(source: Any, options: ClientOptions) -> OpenedSource:
-    """Open the source of a view; a server is started if needed.
+    """Connect to a source; start a server if needed.
 
     Args:
-        source: As for `openenv.integrations.gymnasium.GymnasiumEnv`; or what this has given.
+        source: The environment to connect to; see `openenv.integrations.gymnasium.GymnasiumEnv`.
+            An `OpenedSource` is returned unchanged.
 
     Raises:
         ConnectError: No server answers.
-        ProviderError: The server would not start.
+        ProviderError: The server did not start.
+        TypeError: `source` is not an environment, or is a client and there are `options`.
     """
     if isinstance(source, OpenedSource):
         return source
@@ -92,7 +94,7 @@ def _client_of(source: Any, options: ClientOptions) -> SyncEnvClient[Any, Any, A
 def vector_of(
     source: Any, num_envs: int, options: VectorOptions
 ) -> tuple[VectorEnv, SyncEnvClient[Any, Any, Any] | None]:
-    """Return many environments of a source, and the client that keeps the server, if any."""
+    """Return a `VectorEnv` of a source, and the client that keeps its server running, if any."""
     if isinstance(source, SyncEnvClient | EnvClient):
         raise TypeError("a client is one session; give the address of its server, say")
     options = {"client": _Bare, **options}
@@ -111,7 +113,7 @@ def vector_of(
 
 
 class _Bare(EnvClient[Any, Any, Any]):
-    """A client without models and hooks: `VectorEnv` stacks results unchanged."""
+    """A client without models and hooks, so that `VectorEnv` stacks results unchanged."""
 
 
 def _is_server(source: Any) -> bool:
@@ -142,18 +144,18 @@ def _maker_of(source: Any) -> Callable[..., Any]:
     return made
 
 
-# ------------------------------------------------------------------ what it speaks
+# ------------------------------------------------------------------ schemas
 
 
 def schemas_of(source: Any, base_url: str | None, options: WebSocketOptions) -> Schemas:
     """Return the schemas of a source.
 
     Args:
-        base_url: Where its server is; None without one.
-        options: How one connects to it.
+        base_url: The address of the source's server; None without a server.
+        options: Connection options.
 
     Raises:
-        ConnectError: No server answers there.
+        ConnectError: No server answers, or the server does not provide the schemas.
     """
     if base_url is not None and not base_url.startswith(IN_THIS_PROCESS):
         told = fetch_schema(base_url, options, SCHEMA_TIMEOUT_S)
@@ -164,7 +166,7 @@ def schemas_of(source: Any, base_url: str | None, options: WebSocketOptions) -> 
         client = source.async_client if isinstance(source, SyncEnvClient) else source
         action, observation, _ = codec.models(type(client))
         return Schemas(_schema(action, "validation"), _schema(observation))
-    if class_made_by(source) is None:  # an ASGI application, or a function that says nothing
+    if class_made_by(source) is None:  # an ASGI application, or a function without annotations
         return Schemas(None, None)
     spec = EnvironmentSpec.of(source)
     return Schemas(spec.action_schema(), _schema(spec.observation_cls))
@@ -176,14 +178,14 @@ def _schema(
     return None if model is None else wire_schema(model, mode)
 
 
-# ------------------------------------------------------------------ what a step came to
+# ------------------------------------------------------------------ rewards
 
 
 def reward_of(result: StepResult[Any], unscored: float | None) -> float:
     """Return the reward of a step, or `unscored` for a step without a reward.
 
     Raises:
-        UnscoredStep: It was not, and there is none for that.
+        UnscoredStep: The step has no reward, and `unscored` is None.
     """
     if result.reward is not None:
         return float(result.reward)

@@ -51,34 +51,34 @@ async def rollout(
 ) -> art.Trajectory:
     """Play an episode.
 
-    What fails raises, and so does what cannot be scored: ART gathers that as an exception of its
-    group, which is not trained on, up to ``max_exceptions``.
+    Failures raise an exception, and so do episodes without a reward. ART keeps it as an exception
+    of its group, leaves the rollout out of training, and allows up to ``max_exceptions`` of them.
 
     Args:
-        model: A model of ART, or any object with `openai_client` and `get_inference_name`.
-        environment: An address, the name of an environment that is installed, what else ``openenv
-            serve`` takes, an environment class, an `EnvPool`. Each rollout has its own session.
-        task: What is to be done: an `openenv.Task`, or what it is made of.
-        prompt: What the model is told before the first observation, without a task or before its
-            prompt: the system's words, or messages.
-        reset: Arguments of the environment's reset; they come before the task's.
-        acts: By calls of ``tools``; or by ``words``: each reply is the action, as JSON or, where
-            an action is nothing but a text, as it is. A reply without a call of a tool is taken by
-            its words.
+        model: An ART model, or any object with `openai_client` and `get_inference_name`.
+        environment: An address, the name of an installed environment, another target of ``openenv
+            serve``, an environment class, or an `EnvPool`. Each rollout has its own session.
+        task: The task: an `openenv.Task`, or a value that it can be created from.
+        prompt: A system prompt, or messages, that come before the task's prompt and the first
+            observation.
+        reset: Arguments of the environment's reset; they take precedence over the task's.
+        acts: How the model acts: by calling ``tools``; or by ``words``, where each reply is an
+            action, as JSON or, if the action is a single text, as that text. With ``tools``, a
+            reply without a tool call is read as words.
         max_turns: Maximum number of replies.
-        unfinished: Reward of an episode that the model has not brought to an end by then.
-        retries: Further attempts at a reset whose failure may pass.
+        unfinished: Reward of an episode that the model has not finished by then.
+        retries: Further attempts at a reset after a passing failure.
         request: Further arguments of the chat completions, such as ``max_completion_tokens``.
-        equal_beginnings: An episode that begins otherwise than one before of the same seed and
-            arguments is an error, `UnequalBeginnings`: their rewards cannot be compared.
+        equal_beginnings: Raise `UnequalBeginnings` if an episode begins differently from an earlier
+            one with the same seed and arguments: their rewards cannot be compared.
 
     Returns:
-        A trajectory of which the model's replies are choices; its metrics are the reward's parts,
-        ``steps``, and whether the episode was ``finished``; its metadata the reset's arguments that
-        are numbers or texts.
+        A trajectory whose choices are the model's replies. Its metrics are the reward's components,
+        ``steps``, and whether the episode was ``finished``. Its metadata are the reset arguments
+        that are integers or texts.
 
     Raises:
-        CapacityError: The server has no place for the episode.
+        CapacityError: The server has no slot for the episode.
         OpenEnvError: The environment could not be reached, or has failed.
         Unscored: The episode has no reward.
     """
@@ -118,7 +118,7 @@ async def rollout(
 
 
 async def _answers(session: EpisodeSession, choice: Any) -> list[dict[str, Any]]:
-    """Act by a reply of the model; return the messages that answer."""
+    """Carry out a reply of the model; return the messages that answer it."""
     message, is_cut = choice.message, choice.finish_reason == "length"
     if not message.tool_calls or is_cut:
         reply = read_reply(message.content or "", session.interface, is_cut=is_cut)

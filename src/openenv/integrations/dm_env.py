@@ -33,15 +33,16 @@ SEEDS = 2**31
 class DmEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no types
     """An environment as a `dm_env.Environment`.
 
-    Elements are as in Gymnasium, but for those of a `Discrete`, which dm_env counts from 0. The
-    discount of the last step is 0 where the episode was terminated, 1 where it was truncated.
+    Actions and observations are elements of the Gymnasium spaces, except that dm_env counts a
+    `Discrete` from 0. The discount of the last step is 0 after a termination, 1 after a truncation.
 
-    dm_env begins episodes by itself: a step before the first reset, or after the last step, resets.
+    As dm_env requires, a step before the first reset, or after the last step of an episode, begins
+    a new episode.
 
     Args:
-        source: As for `openenv.integrations.gymnasium.GymnasiumEnv`.
-        seed: Seeds all episodes, each by a number drawn from a generator of this seed; by default
-            the environment chooses.
+        source: The environment to connect to; see `openenv.integrations.gymnasium.GymnasiumEnv`.
+        seed: Seed of the generator from which each episode's seed is drawn. Default: the
+            environment chooses.
         **options: Options of `GymnasiumEnv`.
 
     Raises:
@@ -107,7 +108,7 @@ def spec_of(space: Space[Any], name: str) -> Any:
         name: The name of the spec.
 
     Raises:
-        ValueError: dm_env has none for it.
+        ValueError: dm_env has no spec for this space.
     """
     if isinstance(space, spaces.Dict):
         return {key: spec_of(inner, key) for key, inner in space.spaces.items()}
@@ -141,7 +142,7 @@ def _counted(space: Space[Any], element: Any) -> Any:
 
 
 def _element(space: Space[Any], counted: Any) -> Any:
-    """Invert `_counted`."""
+    """Convert an element from the specs to the space; the inverse of `_counted`."""
     if isinstance(space, spaces.Dict):
         return {key: _element(inner, counted[key]) for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

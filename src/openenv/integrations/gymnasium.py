@@ -6,7 +6,7 @@ Environments", arXiv:2407.17032.
     env = GymnasiumEnv("http://localhost:8000")
     envs = GymnasiumVectorEnv("http://localhost:8000", num_envs=64)
 
-After this module is imported, `gymnasium.make` and `gymnasium.make_vec` make them too:
+Importing this module also registers them for `gymnasium.make` and `gymnasium.make_vec`:
 
     gymnasium.make("openenv/Environment-v0", source="http://localhost:8000")
 """
@@ -54,7 +54,7 @@ RenderMode = Literal["rgb_array", "ansi"]
 
 
 class GymnasiumOptions(ClientOptions, total=False):
-    """Options of `GymnasiumEnv`, which describes them."""
+    """Options of `GymnasiumEnv`, documented there."""
 
     action_space: gymnasium.Space[Any] | None
     observation_space: gymnasium.Space[Any] | None
@@ -67,31 +67,33 @@ class GymnasiumOptions(ClientOptions, total=False):
 class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
     """An environment as a `gymnasium.Env`.
 
-    The spaces are those of the models' JSON schemas, by `openenv.spaces.space_of`, or those that
-    are given. The only field of a model holds the elements themselves; those of a model with
-    several are a `gymnasium.spaces.Dict` of them.
+    By default `openenv.spaces.space_of` derives the spaces from the models' JSON schemas. If a
+    model has a single field, the space is that of the field. If it has several, the space is a
+    `gymnasium.spaces.Dict` with an entry for each field.
 
-    `reset` passes the options on as arguments of the environment's `reset`. `info` is what the
-    environment says beside its observation. A pickle holds what this was made of, and no episode.
+    `reset` passes its `options` to the environment's `reset` as arguments. `info` holds the step's
+    metadata and info, and the reward's details. A pickle holds the constructor's arguments only.
 
     Args:
-        source: The address of a server; or what ``openenv serve`` takes, which is then served in a
-            process of its own (``gymnasium:CartPole-v1``, ``echo_env``); or a provider, a client,
-            or an environment class or factory, which runs in this process. It is closed with this.
-        action_space: Of the actions, where it shall not be that of the schema. A `Dict` may name
-            some of the fields; the others are left to their defaults.
-        observation_space: Of the observations, likewise; fields that it does not name are left out.
-        action_field: The field of the action that holds the elements, if they shall be of one only.
-        observation_field: The field of the observation, likewise.
-        unscored_reward: The reward of a step that the environment has not scored; by default such a
-            step raises `UnscoredStep`.
+        source: The environment to connect to: the address of a server; a target of ``openenv
+            serve`` (``gymnasium:CartPole-v1``, ``echo_env``), which is served in a process of its
+            own; a provider; a client; or an environment class or factory, which runs in this
+            process. `close` closes it.
+        action_space: The action space, to replace the one from the schema. A `Dict` may name some
+            of the fields; the others keep their defaults.
+        observation_space: The observation space, to replace the one from the schema. Fields that a
+            `Dict` does not name are left out.
+        action_field: The action's field that holds the element. Default: all fields.
+        observation_field: The observation's field that holds the element. Default: all fields.
+        unscored_reward: Reward of a step that the environment has not scored. Default: such a step
+            raises `UnscoredStep`.
         render_mode: ``rgb_array`` or ``ansi``, for `render`.
-        **options: Of the client, such as `api_key` and `message_timeout_s`.
+        **options: Options of the client, such as `api_key` and `message_timeout_s`.
 
     Raises:
         ValueError: No space fits the models; the message names the field.
         ConnectError: No server answers.
-        ProviderError: The server would not start.
+        ProviderError: The server did not start.
     """
 
     metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 30}  # noqa: RUF012
@@ -140,7 +142,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
         """Begin an episode.
 
         Args:
-            seed: Makes it reproducible.
+            seed: Seed of the episode.
             options: Further arguments of the environment's `reset`.
         """
         super().reset(seed=seed)
@@ -155,9 +157,9 @@ class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
 
         Raises:
             UnscoredStep: The step was not scored, and there is no `unscored_reward`.
-            ValueError: The action is none of the space.
-            ServerError: The environment refused it, or raised.
-            SessionLost: The episode is gone; call `reset`.
+            ValueError: The action is not in the space.
+            ServerError: The environment refused the action, or raised.
+            SessionLost: The episode is lost; call `reset`.
         """
         result = self._client.step(self._actions.to_fields(action))
         return (
@@ -169,15 +171,15 @@ class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
         )
 
     def render(self) -> Any:
-        """Show where the episode stands, in the `render_mode`.
+        """Render the current state of the episode in the `render_mode`.
 
         Raises:
-            NotSupported: The environment draws nothing, or nothing of that kind.
+            NotSupported: The environment cannot render, or not in this mode.
         """
         return drawn_in_mode(self._client.render, self.render_mode)
 
     def close(self) -> None:
-        """Close the session, and what was started. Safe to repeat, also at interpreter exit."""
+        """Close the session and any server started for it. Safe to repeat, also at exit."""
         if not self._is_closed:
             self._is_closed = True
             self._client.close()
@@ -186,25 +188,26 @@ class GymnasiumEnv(gymnasium.Env[Any, Any], EzPickle):
 class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     """Environments of a server as `gymnasium.vector.VectorEnv`; see `openenv.VectorEnv`.
 
-    It does what `gymnasium.vector.AsyncVectorEnv` does with as many environments: spaces, seeds,
-    automatic resets and infos are the same.
+    Spaces, seeds, automatic resets and infos are the same as those of a
+    `gymnasium.vector.AsyncVectorEnv` with as many environments.
 
     Args:
-        source: As for `GymnasiumEnv`, but for clients.
-        num_envs: How many environments, each a session of its own.
-        autoreset_mode: What happens when an episode is over.
-        action_space: Of the actions of one environment; see `GymnasiumEnv`.
-        observation_space: Of the observations of one environment.
-        action_field: The field of the action that holds the elements.
-        observation_field: The field of the observation that does.
-        unscored_reward: The reward of a step that was not scored; by default it raises.
+        source: The environment to connect to; see `GymnasiumEnv`. It cannot be a client.
+        num_envs: Number of environments, each a session of its own.
+        autoreset_mode: When an environment is reset after the end of an episode.
+        action_space: Action space of one environment; see `GymnasiumEnv`.
+        observation_space: Observation space of one environment; see `GymnasiumEnv`.
+        action_field: The action's field that holds the element. Default: all fields.
+        observation_field: The observation's field that holds the element. Default: all fields.
+        unscored_reward: Reward of an unscored step. Default: such a step raises `UnscoredStep`.
         render_mode: ``rgb_array`` or ``ansi``, for `render`.
-        **options: Of `openenv.VectorEnv`, such as `connections` and `api_key`.
+        **options: Options of `openenv.VectorEnv`, such as `connections` and `api_key`.
 
     Raises:
         ValueError: No space fits the models; the message names the field.
+        TypeError: `source` is a client, or not an environment.
         ConnectError: No server answers.
-        ProviderError: The server would not start.
+        ProviderError: The server did not start.
     """
 
     def __init__(
@@ -263,8 +266,8 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Step every environment; see `openenv.VectorEnv.step`.
 
         Raises:
-            UnscoredStep: Some was not scored, and there is no `unscored_reward`.
-            EnvironmentsFailed: Some raised, or are lost; `errors` says which and why.
+            UnscoredStep: A step was not scored, and there is no `unscored_reward`.
+            EnvironmentsFailed: Some environments raised, or were lost; `errors` says which and why.
         """
         batch = self._envs.step(self._actions.to_batch(actions, self.action_space))
         observations, rewards, terminations, truncations, infos = batch
@@ -296,9 +299,9 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return tuple(_in_mode(drawn, mode) for drawn in self._envs.render())
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Close every session, and what was started.
+        """Close every session and any server started for them.
 
-        Gymnasium's `__del__` calls this too, also of one that was never made to the end.
+        Gymnasium's `__del__` calls this too, even if the constructor raised.
         """
         envs, keeper = getattr(self, "_envs", None), getattr(self, "_keeper", None)
         try:
@@ -319,7 +322,7 @@ def drawn_in_mode(render: Callable[[], Any], mode: str | None) -> Any:
     """Render in a render mode; warn and return None without a mode.
 
     Raises:
-        NotSupported: It draws nothing, or nothing of that kind.
+        NotSupported: The environment cannot render, or not in this mode.
     """
     if mode is None:
         gymnasium.logger.warn("render() without a render_mode: give rgb_array or ansi")

@@ -1,4 +1,4 @@
-"""Lightning Fabric (https://lightning.ai/docs/fabric): GRPO in any environment, as a loop of yours.
+"""GRPO in any environment with Lightning Fabric (https://lightning.ai/docs/fabric), in your loop.
 
     fabric = Fabric(devices=2)
     fabric.launch()
@@ -7,7 +7,7 @@
         for step in grpo.steps(300):
             fabric.log_dict(step.as_logs(), step.number)
 
-Each process plays rollouts of its own; gradients and figures are of all of them together.
+Each process plays its own rollouts; gradients and figures cover all processes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ with needs("openenv.integrations.lightning", "pip install lightning transformers
 
 __all__ = ["GRPO", "GRPOSettings", "GRPOStep"]
 
-# Strategies of Fabric under which no process holds the whole model, so that none can sample alone.
+# Fabric strategies that split the model over processes, so that no process can sample alone.
 SHARDED = frozenset(
     {"DeepSpeedStrategy", "FSDPStrategy", "ModelParallelStrategy", "XLAFSDPStrategy"}
 )
@@ -47,25 +47,25 @@ class GRPOSettings:
     """Settings of a step of GRPO.
 
     Attributes:
-        groups: Different episodes in a step, on each process.
-        generations: Rollouts of each, which are compared with each other; at least 2.
-        max_turns: Replies that the model may have in a rollout.
+        groups: Number of groups in a step, on each process.
+        generations: Number of rollouts in a group, which are compared with each other; at least 2.
+        max_turns: Maximum number of replies in a rollout.
         max_tokens: Maximum number of tokens after a prompt. Default: no limit.
         reply_tokens: Maximum number of tokens in a reply.
-        temperature: Of sampling; above 0.
-        epochs: How often a step's rollouts are gone over; each time is an update of the weights.
-        micro_batch: Rollouts in one forward and backward pass. Default: all.
-        clip_low: How far the probability of a token may fall, as a ratio, until it is left as it
-            is: not below 1 - `clip_low`.
-        clip_high: Likewise, not above 1 + `clip_high` (Yu et al. 2025, "DAPO").
-        max_grad_norm: Gradients are clipped to it; None leaves them as they are.
-        is_scaled: Advantages are divided by the standard deviation of their group.
-        unfinished: Reward of an episode that the model has not brought to an end.
-        retries: Further attempts at a reset whose failure may pass.
-        failures_in_a_row: After how many failed rollouts in a row training ends; None never.
+        temperature: Sampling temperature, greater than 0.
+        epochs: Number of passes over a step's rollouts; each pass updates the weights once.
+        micro_batch: Number of rollouts in one forward and backward pass. Default: all.
+        clip_low: The ratio of a token's probabilities is clipped below 1 - `clip_low`.
+        clip_high: The ratio of a token's probabilities is clipped above 1 + `clip_high` (Yu et al.
+            2025, "DAPO").
+        max_grad_norm: Maximum norm of the gradients, which are clipped to it. None: no clipping.
+        is_scaled: Divide advantages by the standard deviation of their group.
+        unfinished: Reward of an episode that the model has not finished.
+        retries: Further attempts at a reset after a passing failure.
+        failures_in_a_row: End training after this many failed rollouts in a row. None: never.
 
     Raises:
-        ValueError: One is out of its range.
+        ValueError: A value is out of range.
     """
 
     groups: int = 8
@@ -102,15 +102,15 @@ class GRPOStep:
 
     Attributes:
         number: The number of the step, from 1.
-        reward: The mean of the rewards that are known, of all processes; None if none is.
-        reward_std: The mean of their standard deviations within groups, on this process.
+        reward: Mean of the known rewards of all processes; None if no reward is known.
+        reward_std: Mean of the rewards' standard deviations within groups, on this process.
         rollouts: Number of rollouts of all processes.
-        unscored: Number of rollouts without a reward, which are left out.
-        loss: The last epoch's; None where nothing was learnt.
-        grad_norm: The last epoch's norm before clipping; None without clipping or learning.
-        clipped: Of the tokens in the last epoch, the part whose change was clipped: 0 to 1.
-        turns: Replies in a rollout, on this process, in the mean.
-        cost: What it took of time and tokens, and of the environments of this process.
+        unscored: Number of rollouts of all processes without a reward, which are left out.
+        loss: Loss of the last epoch; None if the weights were not updated.
+        grad_norm: Gradient norm of the last epoch before clipping; None without clipping or update.
+        clipped: Fraction of the last epoch's tokens whose ratio was clipped, from 0 to 1.
+        turns: Mean number of replies in a rollout, on this process.
+        cost: Time, tokens and use of environments, on this process.
     """
 
     number: int
@@ -125,7 +125,7 @@ class GRPOStep:
     cost: StepCost
 
     def as_logs(self) -> dict[str, float]:
-        """Return the figures for loggers, without those that are None."""
+        """Return the figures for loggers, except those that are None."""
         known = {
             "reward": self.reward,
             "reward_std": self.reward_std,
@@ -150,37 +150,38 @@ class GRPOStep:
 
 
 class GRPO:
-    """Group relative policy optimization (Shao et al. 2024, "DeepSeekMath"), a step at a time.
+    """Group relative policy optimization (Shao et al. 2024, "DeepSeekMath"), one step at a time.
 
-    Rewards are the environment's. The loss is the mean over all tokens that the model has written
-    (Yu et al. 2025, "DAPO"), of all processes, without a term for the divergence from a reference.
-    A rollout that nobody can score takes no part in its group.
+    The environment gives the rewards. The loss is the mean over all tokens that the model wrote, on
+    all processes (Yu et al. 2025, "DAPO"), without a KL term for the divergence from a reference
+    model. An unscored rollout does not count in its group.
 
-    `state_dict` and `load_state_dict` are what ``fabric.save`` and ``fabric.load`` ask for, so that
-    training goes on where it was: ``fabric.save(path, {"model": model, "optimizer": optimizer,
-    "grpo": grpo})``.
+    ``fabric.save`` and ``fabric.load`` call `state_dict` and `load_state_dict` to resume training:
+    ``fabric.save(path, {"model": model, "optimizer": optimizer, "grpo": grpo})``.
 
     Args:
-        fabric: A `lightning.fabric.Fabric` that is launched.
-        model: What ``fabric.setup`` made of a causal language model of transformers.
-        optimizer: The optimizer that ``fabric.setup`` returned.
+        fabric: A launched `lightning.fabric.Fabric`.
+        model: A causal language model of transformers, as returned by ``fabric.setup``.
+        optimizer: The optimizer, as returned by ``fabric.setup``.
         tokenizer: The model's tokenizer, which needs a chat template.
-        environment: As `openenv.rollout` takes it; each process plays in sessions of its own.
+        environment: The environment, as `openenv.rollout` takes it. Each process has its own
+            sessions.
         settings: The settings of a step.
         prompt: The user's message, if there are no rows.
-        rows: Of a dataset: a ``prompt`` (words, or messages), and columns that the environment is
-            reset with, such as `openenv.integrations.trl.task_dataset` makes. They are gone
-            through in a random order, and again in another. Without, each group has a seed.
-        columns: The columns to use; by default all.
-        told: The way to tell the model of tools; see `openenv.rollouts.tokens.Chat`.
-        generate: Has the model reply, in the place of sampling from it here: a server of models.
-        seed: The seed of episodes' seeds and of the order of rows.
+        rows: Rows of a dataset, such as `openenv.integrations.trl.task_dataset` makes: a ``prompt``
+            (a text or messages), and columns that are arguments of the environment's reset. They
+            are visited in a random order, reshuffled each epoch. Without rows, each group gets a
+            seed.
+        columns: The columns to use. Default: all.
+        told: How the model is told how to act; see `openenv.rollouts.tokens.Chat`.
+        generate: Function that asks the model for replies, such as from a model server. Default:
+            sample from `model` in this process.
+        seed: The seed from which episodes' seeds and the order of rows are derived.
         template: Further arguments of the chat template, such as ``enable_thinking``.
-        shows: The fields of observations that the model is shown, in this order. Default: all that
-            are public.
+        shows: Observation fields that the model sees, in this order. Default: all public fields.
         equal_beginnings: Give a seed to each group whose row has none, and raise
-            `UnequalBeginnings` if two rollouts of a group begin differently. False leaves
-            beginnings to chance.
+            `UnequalBeginnings` if two rollouts of a group begin differently. If False, beginnings
+            are left to chance.
 
     Attributes:
         number: The number of the last step; 0 before the first.
@@ -188,10 +189,10 @@ class GRPO:
 
     Raises:
         NotImplementedError: The strategy shards the model, and there is no `generate`.
-        OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
-        TypeError: `environment` is no environment.
-        ValueError: There is neither a prompt nor a row; the tokenizer has no chat template;
-            observations have no field of a name in `shows`.
+        OpenEnvError: The environment cannot be reached, or does not say how to act in it.
+        TypeError: `environment` is not an environment.
+        ValueError: There is neither a prompt nor a row, the tokenizer has no chat template, or
+            `shows` names a field that observations do not have.
     """
 
     def __init__(
@@ -234,7 +235,7 @@ class GRPO:
             retries=self._settings.retries,
             failures_in_a_row=self._settings.failures_in_a_row,
             shows=shows,
-            lockstep=True,  # so that training comes out the same again, also from a checkpoint
+            lockstep=True,  # so that training is reproducible, also from a checkpoint
         )
         self.meter: Meter = self._player.meter
         self._gives_seeds = equal_beginnings
@@ -249,26 +250,26 @@ class GRPO:
             raise
 
     def steps(self, until: int) -> Iterator[GRPOStep]:
-        """Make steps, up to the number `until`.
+        """Train until step number `until`; yield the result of each step.
 
         Raises:
-            CapacityError: There is not room for as many rollouts as a step has.
+            CapacityError: The server has too few slots for the rollouts of a step.
             EnvironmentsFailing: Too many rollouts in a row have failed.
-            OpenEnvError: The environment cannot be reset so.
+            OpenEnvError: The environment cannot be reset with these arguments.
             UnequalBeginnings: Two rollouts of a group have begun differently.
         """
         while self.number < until:
             yield self.step()
 
     def step(self) -> GRPOStep:
-        """Play a batch of rollouts, and update the weights. Raises what `steps` does."""
+        """Play a batch of rollouts and update the weights. Raises the same errors as `steps`."""
         began, before = time.perf_counter(), self.meter.read()
         settings, number = self._settings, self.number + 1
         starts = self._starts(number)
         rollouts = self._player.play(
             self._chat, starts, self._generate, max_tokens=settings.max_tokens
         )
-        self._beginnings.forget()  # groups are of one process
+        self._beginnings.forget()  # a group is played by one process
         for start, rollout in zip(starts, rollouts, strict=True):
             if rollout.shown_first is not None:
                 self._beginnings.saw(digest_of(start.arguments), rollout.shown_first)
@@ -311,7 +312,7 @@ class GRPO:
         self.number = int(state["number"])
 
     def close(self) -> None:
-        """Close every session; also done at the end of the program."""
+        """Close every session; called at interpreter exit too."""
         self._player.close()
 
     def __enter__(self) -> GRPO:
@@ -320,7 +321,7 @@ class GRPO:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -------------------------------------------------------------- what is played
+    # -------------------------------------------------------------- rollouts
 
     def _starts(self, number: int) -> list[EpisodeStart]:
         """Return the starts of a step's rollouts on this process, alike within a group."""
@@ -350,7 +351,7 @@ class GRPO:
                 "from it here; pass generate=, which asks a server of models, or use ddp"
             )
         sample = sampler(
-            self._model.module,  # without what synchronizes processes: they play at their own pace
+            self._model.module,  # the bare model, since processes sample at their own pace
             tokenizer,
             max_tokens=self._settings.reply_tokens,
             temperature=self._settings.temperature,
@@ -362,13 +363,13 @@ class GRPO:
 
         return generate
 
-    # -------------------------------------------------------------- what is learnt
+    # -------------------------------------------------------------- updates
 
     def _learn(self, batch: _TensorBatch, tokens: float) -> _Learnt:
-        """Update the weights by a step's rollouts.
+        """Update the weights with a step's rollouts.
 
         Args:
-            tokens: Number of tokens of all processes that count.
+            tokens: Number of tokens with weight 1, of all processes.
         """
         settings = self._settings
         self._model.train()
@@ -384,7 +385,7 @@ class GRPO:
                 is_last = place == len(parts) - 1
                 with self._fabric.no_backward_sync(self._model, enabled=not is_last):
                     value, outside = self._loss(part, old)
-                    # Gradients of processes are averaged: the mean over all tokens is wanted.
+                    # Fabric averages gradients over processes; this gives the mean over tokens.
                     self._fabric.backward(value * (self._fabric.world_size / tokens))
                 loss += value.item()
                 clipped += outside.item()
@@ -411,7 +412,7 @@ class GRPO:
         return -(gained * part.weight).sum(), outside.sum()
 
     def _logprobs(self, part: _TensorBatch) -> Any:
-        """Return log-probabilities of all tokens but the first: (rollouts, length - 1)."""
+        """Return log-probabilities of all tokens except the first: (rollouts, length - 1)."""
         found = self._model(input_ids=part.ids, attention_mask=part.mask, use_cache=False)
         logits = found.logits[:, :-1].float() / self._settings.temperature
         chosen = logits.gather(-1, part.ids[:, 1:, None]).squeeze(-1)
@@ -421,7 +422,7 @@ class GRPO:
         here = torch.tensor([float(one) for one in values], dtype=torch.float64)
         if self._fabric.world_size == 1:
             return here.tolist()  # type: ignore[no-any-return,unused-ignore]
-        # float32 is what every device can reduce; these are counts, and sums of rewards.
+        # Every device can reduce float32, which is enough for counts and sums of rewards.
         found = self._fabric.all_reduce(here.float().to(self._fabric.device), reduce_op="sum")
         return found.tolist()  # type: ignore[no-any-return,unused-ignore]
 
@@ -440,11 +441,11 @@ class _TensorBatch:
     """Rollouts as tensors.
 
     Attributes:
-        ids: Their tokens, padded on the right: (rollouts, length).
+        ids: Tokens, padded on the right: (rollouts, length).
         mask: 1 for tokens, 0 for padding: (rollouts, length).
-        weight: Of each token but the first, 1.0 if it counts: the model has written it, and its
-            rollout has a reward: (rollouts, length - 1).
-        advantage: (rollouts,).
+        weight: For each token except the first, 1.0 if the model wrote the token and its rollout
+            has a reward, else 0.0: (rollouts, length - 1).
+        advantage: Advantage of each rollout: (rollouts,).
     """
 
     ids: Any
@@ -468,7 +469,7 @@ class _TensorBatch:
         return cls(*(one.to(device) for one in (ids, mask, weight[:, 1:], advantage)))
 
     def parts(self, size: int | None) -> list[_TensorBatch]:
-        """Split the batch into parts of so many rollouts."""
+        """Split the batch into parts of at most `size` rollouts; None means a single part."""
         split = [one.split(size or len(one)) for one in vars(self).values()]
         return [_TensorBatch(*one) for one in zip(*split, strict=True)]
 

@@ -1,9 +1,10 @@
 """Environments as resources servers of NeMo Gym (0.4).
 
 NeMo Gym has an adapter of its own, ``resources_servers/openenv``, which takes the classes of an
-environment, runs it in its own process, and adds up what its steps are worth. This one takes any
-environment, also one that is served elsewhere; knows what its rewards mean; shows the model how the
-episode begins, by the rows of `dataset`; and never tells a reward of what has failed::
+environment, runs it in its own process, and sums the rewards of its steps. This adapter takes any
+environment, including one that is served elsewhere. It scores an episode as the environment
+declares, shows the model the first observation in the rows of `dataset`, and by default reports no
+reward for a failed episode::
 
     # resources_servers/blackjack/app.py
     from openenv.integrations.nemo_gym import OpenEnvResourcesServer
@@ -49,24 +50,24 @@ with needs("openenv.integrations.nemo_gym", "pip install nemo-gym"):
 
 __all__ = ["OpenEnvResourcesServer", "OpenEnvResourcesServerConfig", "dataset"]
 
-FAILURE_CLASS = "_ng_failure_class"  # of a result that `gym eval run` writes to a file of its own
+FAILURE_CLASS = "_ng_failure_class"  # marks a result for `gym eval run`'s file of failures
 
 
 class OpenEnvResourcesServerConfig(BaseResourcesServerConfig):  # type: ignore[misc]
     """Configuration of an environment and of the episodes played there.
 
     Attributes:
-        environment: An address, the name of an environment that is installed, or what else
-            ``openenv serve`` takes.
-        reset: Arguments of every reset; those of a row come before them.
-        unfinished: What an episode is worth that did not come to its end; see
+        environment: An address, the name of an installed environment, or another target of
+            ``openenv serve``.
+        reset: Arguments of every reset; those of a row take precedence.
+        unfinished: Reward of an unfinished episode; see
             `openenv.rollouts.episode_sessions.Unfinished`.
-        reset_retries: Further attempts at a reset whose failure may pass.
-        on_failure: What to do with a rollout that failed, or that cannot be scored: ``raise`` has
-            ``/verify`` answer with status 502, which ends a run of NeMo Gym; ``set_aside`` marks
-            its result as a failure, so that ``gym eval run`` writes it to its file of failures. Its
-            reward is 0.0 then, since there must be one: do not train on a result so marked.
-        idle_timeout_s: Seconds after which an episode that nobody has ended is given up.
+        reset_retries: Further attempts at a reset after a passing failure.
+        on_failure: What to do with a rollout that failed or has no reward. ``raise``: ``/verify``
+            answers with status 502, which ends a run of NeMo Gym. ``set_aside``: the result is
+            marked as a failure, so that ``gym eval run`` writes it to its file of failures. Its
+            reward is 0.0, since NeMo Gym requires one: do not train on such results.
+        idle_timeout_s: Close an episode that has not been used for this many seconds.
     """
 
     environment: str
@@ -120,7 +121,7 @@ class OpenEnvVerifyResponse(BaseVerifyResponse):  # type: ignore[misc]
 class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
     """A resources server for an environment's tools; each session is an episode.
 
-    It keeps the episodes in its process, so that it has to be one: ``num_workers: 1``.
+    The server keeps the episodes in its own process, so it needs ``num_workers: 1``.
     """
 
     config: OpenEnvResourcesServerConfig
@@ -148,7 +149,7 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
         return app  # type: ignore[no-any-return]
 
     async def close(self) -> None:
-        """Close every episode, and what was started."""
+        """Close every episode and any server started for them."""
         sessions, self._sessions = self._sessions, None
         self._playing.clear()
         if sessions is not None:
@@ -160,8 +161,8 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
         """Begin an episode.
 
         Raises:
-            HTTPException: It could not begin (503 where there is no place for it), or does not
-                begin as the row says (409).
+            HTTPException: The episode could not begin (status 502; 503 if the server is full), or
+                does not begin as the row says (409).
         """
         key = request.session[SESSION_ID_KEY]
         unused_since = time.monotonic() - self.config.idle_timeout_s
@@ -192,7 +193,7 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
         return BaseSeedSessionResponse()
 
     async def call(self, tool: str, request: Request) -> PlainTextResponse:
-        """Act by a tool; return the text that the model reads, also for a refused action."""
+        """Call a tool; return the text that the model reads, including that of a refused call."""
         session = self._playing.get(request.session[SESSION_ID_KEY])
         if session is None and (why := self._not_begun.get(request.session[SESSION_ID_KEY])):
             return PlainTextResponse(f"Error: {why}", 502)
@@ -207,14 +208,15 @@ class OpenEnvResourcesServer(SimpleResourcesServer):  # type: ignore[misc]
             return PlainTextResponse("Error: the arguments are no JSON object", 422)
         try:
             return PlainTextResponse((await session.call(tool, arguments)).text)
-        except (OpenEnvError, OSError) as error:  # which `verify` tells of again
+        except (OpenEnvError, OSError) as error:  # the session keeps it; `verify` reports it
             return PlainTextResponse(f"Error: {words(error)}", 502)
 
     async def verify(self, request: Request, body: OpenEnvVerifyRequest) -> OpenEnvVerifyResponse:
         """Return the episode's reward, and end the episode.
 
         Raises:
-            HTTPException: Nobody knows (502), unless failures are set aside.
+            HTTPException: The episode has no reward (status 502), unless `on_failure` is
+                ``set_aside``.
         """
         key = request.session[SESSION_ID_KEY]
         if key in self._not_begun:
@@ -264,16 +266,17 @@ async def dataset(
 ) -> list[dict[str, Any]]:
     """Make the rows of a NeMo Gym dataset: each row is an episode's first request to a model.
 
-    The agents of NeMo Gym show a model what is in the row, and nothing of the reset. So each
-    episode is begun here once, and the row has the first observation; where the rollout's begins
-    otherwise, the rollout fails. Write them as JSON lines.
+    NeMo Gym's agents show the model the row, and nothing that the reset returns. So this function
+    begins each episode once and puts the first observation in the row. A rollout whose first
+    observation differs from it fails. Write the rows as JSON lines.
 
     Args:
-        environment: Whatever `openenv.rollout` takes as one.
-        tasks: What is to be done, such as `openenv.load_tasks` gives; by default episodes that
-            differ by the seed of their reset, which is 0 for the first.
-        num_rows: So many at most; without tasks, so many, by default 1.
-        instruction: The system's message of every row.
+        environment: The environment, as `openenv.rollout` takes it.
+        tasks: Tasks, such as those of `openenv.load_tasks`. Default: episodes that differ by the
+            seed of their reset, counted from 0.
+        num_rows: Maximum number of rows. Without tasks: the number of rows. Default: all tasks, or
+            1 row without tasks.
+        instruction: System message of every row.
 
     Raises:
         OpenEnvError: An episode could not begin.

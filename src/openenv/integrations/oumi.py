@@ -26,21 +26,21 @@ with needs("openenv.integrations.oumi", "pip install oumi"):
 __all__ = ["REWARD", "register"]
 
 REWARD = "openenv"
-"""The reward function: what the environment gave."""
+"""Name of the reward function, which returns the environment's reward."""
 
 
 def register(name: str, environment: Any, **options: Any) -> None:
-    """Have Oumi know a rollout function by a name, and the reward function `REWARD`.
+    """Register a rollout function in Oumi under a name, and the reward function `REWARD`.
 
-    The environment is looked for when it is first played in.
+    The rollout function connects to the environment when it is first called.
 
     Args:
-        name: For ``training.grpo.rollout_function``.
-        environment: As `openenv.rollout` takes it.
+        name: Name of the rollout function for ``training.grpo.rollout_function``.
+        environment: The environment, as `openenv.rollout` takes it.
         **options: Options of `openenv.integrations.trl.rollout_func`.
 
     Raises:
-        ValueError: There is one of this name.
+        ValueError: The name is already registered.
     """
     REGISTRY.register(name, RegistryType.ROLLOUT_FUNCTION, _Rollouts(environment, options))
     if not REGISTRY.contains(REWARD, RegistryType.REWARD_FUNCTION):
@@ -48,7 +48,7 @@ def register(name: str, environment: Any, **options: Any) -> None:
 
 
 class _Rollouts:
-    """A rollout function that opens the environment at the first call."""
+    """A rollout function that connects to the environment at the first call."""
 
     def __init__(self, environment: Any, options: dict[str, Any]) -> None:
         self._environment = environment
@@ -57,7 +57,7 @@ class _Rollouts:
         self._making = threading.Lock()
 
     def __call__(self, prompts: list[Any], trainer: Any, *others: Any) -> dict[str, Any]:
-        """Play a rollout for each prompt; raises what `RolloutFunc` does."""
+        """Play a rollout for each prompt. Raises the same errors as `RolloutFunc`."""
         if others:
             raise TypeError(
                 f"the rollout function was called with {len(others) + 2} arguments, as an old TRL "

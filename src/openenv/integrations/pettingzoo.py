@@ -6,12 +6,12 @@ arXiv:2009.14471.
     env = aec_env("pettingzoo:classic/tictactoe_v3")
     env = parallel_env("http://localhost:8000")
 
-Several agents are told by the fields of the models, which are those that
-`openenv.wrappers.from_pettingzoo` writes. An observation has, by the agents' names,
-`observations`, `rewards`, `terminations` and `truncations`, and may have `action_masks`; and either
-`agent`, whose turn it is (an action is the field `action`), or `agents`, who all act at once (an
-action is the field `actions`). The JSON schema of `observations` names the agents. An environment
-of any other shape has one agent.
+An environment with several agents is recognized by the fields of its models, which are those that
+`openenv.wrappers.from_pettingzoo` creates. The observation has the fields `observations`,
+`rewards`, `terminations`, `truncations` and optionally `action_masks`, each keyed by agent. It also
+has either `agent`, whose turn it is (the action has a field `action`), or `agents`, who all act at
+once (the action has a field `actions`). The JSON schema of `observations` names the agents. Any
+other environment has one agent.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ def aec_env(source: Source, **options: Unpack[AgentsOptions]) -> AECEnv:
     """Return an environment as a `pettingzoo.AECEnv`, in which agents take turns.
 
     Args:
-        source: As for `openenv.integrations.gymnasium.GymnasiumEnv`.
-        **options: Of `TurnsEnv`; of a `GymnasiumEnv` where there is one agent.
+        source: The environment to connect to; see `openenv.integrations.gymnasium.GymnasiumEnv`.
+        **options: Options of `TurnsEnv` and of the client, and ``action_spaces``, the action space
+            of each agent; or options of `GymnasiumEnv` if there is one agent.
 
     Raises:
         ValueError: No space fits the models; the message names the field.
@@ -75,12 +76,12 @@ def aec_env(source: Source, **options: Unpack[AgentsOptions]) -> AECEnv:
 def parallel_env(source: Source, **options: Unpack[AgentsOptions]) -> ParallelEnv:
     """Return an environment as a `pettingzoo.ParallelEnv`, in which all agents act at once.
 
-    Of agents that take turns, those whose turn it is not have their actions ignored; see
+    If the agents take turns, only the action of the agent whose turn it is counts; see
     `pettingzoo.utils.turn_based_aec_to_parallel`.
 
     Args:
-        source: As for `aec_env`.
-        **options: As for `aec_env`.
+        source: The environment to connect to; see `aec_env`.
+        **options: The same options as for `aec_env`.
 
     Raises:
         ValueError: No space fits the models; the message names the field.
@@ -225,21 +226,21 @@ class _AgentsView:
         return self._unscored_reward
 
     def render(self) -> Any:
-        """Show where the episode stands; see `GymnasiumEnv.render`."""
+        """Render the current state of the episode; see `GymnasiumEnv.render`."""
         return drawn_in_mode(self._client.render, self.render_mode)
 
     def close(self) -> None:
-        """Close the session, and what was started. Safe to repeat."""
+        """Close the session and any server started for it. Safe to repeat."""
         self._client.close()
 
 
 class AtOnceEnv(_AgentsView, ParallelEnv):  # type: ignore[misc]  # PettingZoo has no types
-    """An environment whose agents act at once. Made by `parallel_env`.
+    """A PettingZoo parallel environment, created by `parallel_env`: all agents act at once.
 
     Args:
-        client: What is connected to the environment.
-        agent_spaces: The agents.
-        unscored_reward: The reward of an agent that was not scored; by default that raises
+        client: The client that is connected to the environment.
+        agent_spaces: The spaces of each agent.
+        unscored_reward: Reward of an agent whose step was not scored. Default: such a step raises
             `UnscoredStep`.
         render_mode: ``rgb_array`` or ``ansi``.
     """
@@ -255,10 +256,10 @@ class AtOnceEnv(_AgentsView, ParallelEnv):  # type: ignore[misc]  # PettingZoo h
         return observed, _infos(fields, result, list(observed), observed)
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Carry out the actions of all agents that are in.
+        """Carry out the actions of all active agents.
 
         Returns:
-            Observations, rewards, terminations, truncations and infos, of those who were in.
+            Observations, rewards, terminations, truncations and infos of the agents that acted.
         """
         plain = {agent: self._plain(agent, action) for agent, action in actions.items()}
         result = self._client.step({"actions": plain})
@@ -275,14 +276,14 @@ class AtOnceEnv(_AgentsView, ParallelEnv):  # type: ignore[misc]  # PettingZoo h
 
 
 class TurnsEnv(_AgentsView, AECEnv):  # type: ignore[misc]  # PettingZoo has no types
-    """An environment whose agents take turns. Made by `aec_env`.
+    """A PettingZoo AEC environment, created by `aec_env`: agents take turns.
 
-    An agent that is out has one more turn, with the action None, as PettingZoo wants it.
+    A terminated or truncated agent has one more turn, with the action None, as PettingZoo requires.
 
     Args:
-        client: What is connected to the environment.
-        agent_spaces: The agents.
-        unscored_reward: The reward of an agent that was not scored; by default that raises
+        client: The client that is connected to the environment.
+        agent_spaces: The spaces of each agent.
+        unscored_reward: Reward of an agent whose step was not scored. Default: such a step raises
             `UnscoredStep`.
         render_mode: ``rgb_array`` or ``ansi``.
     """
@@ -313,7 +314,7 @@ class TurnsEnv(_AgentsView, AECEnv):  # type: ignore[misc]  # PettingZoo has no 
         self._note(fields, result)
 
     def _note(self, fields: Mapping[str, Any], result: Any) -> None:
-        """Update which agents are out, and which agent is next."""
+        """Update which agents are terminated or truncated, and which agent is next."""
         self.terminations = {name: fields["terminations"].get(name, False) for name in self.agents}
         self.truncations = {name: fields["truncations"].get(name, False) for name in self.agents}
         self.infos = _infos(fields, result, self.agents, self._seen)
@@ -329,7 +330,7 @@ class OneAgentEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo has no types
     """An environment of a single agent, ``agent_0``.
 
     Args:
-        source: As for `openenv.integrations.gymnasium.GymnasiumEnv`.
+        source: The environment to connect to; see `openenv.integrations.gymnasium.GymnasiumEnv`.
         **options: Options of `GymnasiumEnv`.
     """
 
@@ -364,18 +365,18 @@ class OneAgentEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo has no types
         return tuple({ONLY_AGENT: part} for part in outcome)
 
     def render(self) -> Any:
-        """Show where the episode stands."""
+        """Render the current state of the episode."""
         return self._env.render()
 
     def close(self) -> None:
-        """Close the session, and what was started. Safe to repeat."""
+        """Close the session and any server started for it. Safe to repeat."""
         self._env.close()
 
 
 def _infos(
     fields: Mapping[str, Any], result: Any, agents: list[str], seen: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the infos of agents, with action masks that no observation holds."""
+    """Return the infos of agents, including action masks that are not in the observation."""
     said = (result.metadata or {}).get("infos", {})
     infos = {agent: dict(said.get(agent, {})) for agent in agents}
     for agent, mask in (fields.get("action_masks") or {}).items():

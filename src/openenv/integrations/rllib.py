@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register_env"]
 
-NUM_ENVS = "num_envs"  # beside the configuration, where RLlib wants them all at once
+NUM_ENVS = "num_envs"  # RLlib adds it to the configuration if it wants a vectorized environment
 
 
 def register_env(name: str, source: Source, **options: Any) -> None:
@@ -34,17 +34,18 @@ def register_env(name: str, source: Source, **options: Any) -> None:
     With ``gym_env_vectorize_mode="vector_entry_point"`` the environments of an env runner are a
     `GymnasiumVectorEnv`, which steps them all with one message; otherwise each is a `GymnasiumEnv`.
 
-    A step that fails, or that the environment has not scored, raises and counts as no step: with
-    ``fault_tolerance(restart_failed_sub_environments=True)`` RLlib makes the environments of that
-    env runner anew and throws away the episodes that they were in; without, the env runner fails.
+    A step that fails, or that the environment has not scored, raises an exception. With
+    ``fault_tolerance(restart_failed_sub_environments=True)`` RLlib then recreates the environments
+    of that env runner and discards their episodes. Otherwise the env runner fails.
 
     Args:
-        name: For ``config.environment(name)``.
-        source: As `GymnasiumEnv` takes it. Each environment has a session of its own, so that a
-            server must have as many places as all env runners together have environments, and as
-            many more as `evaluation` has. What is to be pickled has to be importable there.
-        **options: Of `GymnasiumEnv`, such as `action_space`, and of its client. The ``env_config``
-            of RLlib comes before them.
+        name: Name of the environment for ``config.environment(name)``.
+        source: The environment to connect to; see `GymnasiumEnv`. Each environment has a session of
+            its own, so the server needs slots for the environments of all env runners together,
+            including those of ``evaluation``. A class or function must be importable in the env
+            runners, because it is pickled.
+        **options: Options of `GymnasiumEnv`, such as `action_space`, and of its client. RLlib's
+            ``env_config`` takes precedence over them.
     """
     tune.register_env(name, _Maker(source, options))
 
@@ -68,7 +69,7 @@ class _Maker:
 _made: weakref.WeakSet[GymnasiumEnv | GymnasiumVectorEnv] = weakref.WeakSet()
 
 
-@atexit.register  # after that of clients, so that it comes before it
+@atexit.register  # registered after the clients' handler, so that it runs before it
 def _close() -> None:
     """Close the environments that RLlib leaves to garbage collection."""
     for env in list(_made):

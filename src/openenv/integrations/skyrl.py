@@ -2,7 +2,7 @@
 
     register("blackjack", environment="http://localhost:8000")
 
-Rows of the dataset with ``env_class: blackjack`` are then episodes of it.
+Rows of the dataset with ``env_class: blackjack`` are then episodes of this environment.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ Messages = list[dict[str, Any]]
 def register(id: str, environment: Hashable, **options: Any) -> None:
     """Register an environment in SkyRL, in this process.
 
-    Call it where SkyRL's own are registered: in the Ray task that makes the experiment. Its
-    ``environment.skyrl_gym`` configuration may have options under this name, which come before
+    Call it where SkyRL registers its own environments: in the Ray task that creates the experiment.
+    Options under this name in SkyRL's ``environment.skyrl_gym`` configuration take precedence over
     these.
 
     Args:
-        id: For the column ``env_class``.
-        environment: An address, the name of an environment that is installed, what else ``openenv
-            serve`` takes, or an environment class.
-        **options: See `SkyRLOptions`.
+        id: Name of the environment in the column ``env_class``.
+        environment: An address, the name of an installed environment, another target of ``openenv
+            serve``, or an environment class.
+        **options: Options; see `SkyRLOptions`.
 
     Raises:
-        TypeError: They cannot be pickled, and so not be sent to another process.
-        skyrl_gym.error.RegistrationError: There is one of this name.
+        TypeError: The arguments cannot be pickled, and so not be sent to another process.
+        skyrl_gym.error.RegistrationError: The name is already registered.
     """
     given = {"environment": environment, **options}
     try:
@@ -80,19 +80,20 @@ class SkyRLOptions:
 
     Attributes:
         environment: See `register`.
-        columns: Which of the row's columns the environment is reset with, or, as a mapping, by
-            which argument which column. Default: all texts and numbers that are not SkyRL's own. A
-            task that `openenv.integrations.trl.task_dataset` has put in the row always counts.
-        max_turns: How many replies the model has. Default: the generator's, and 1 without.
-        unfinished: What the episode is worth that the model has not brought to its end by then.
-        rewarded: ``at_end``: the last step has what the episode is worth, and those before 0.0,
-            which is right in each mode of SkyRL's generator. ``each_step``: each has what it adds
-            to that; of these, a generator with a custom chat template takes the last one only.
-        tell: Tell the model in words how it acts. Where any text is an action, that is what the
-            environment's schema says of it, if anything.
-        retries: Further attempts at a reset whose failure may pass.
-        equal_beginnings: Two episodes of one row with a seed that begin differently are an error,
-            `UnequalBeginnings`: their rewards cannot be compared.
+        columns: The row's columns that are arguments of the environment's reset, or a mapping from
+            columns to arguments. Default: all texts and numbers that are not SkyRL's own. A task
+            that `openenv.integrations.trl.task_dataset` has put in the row is always used.
+        max_turns: Maximum number of replies. Default: the generator's limit, or 1 without it.
+        unfinished: Reward of an episode that the model has not finished by then.
+        rewarded: ``at_end``: the last step has the episode's reward and earlier steps have 0.0,
+            which is right in each mode of SkyRL's generator. ``each_step``: each step has what it
+            adds to the episode's reward. A generator with a custom chat template reads only the
+            last of these.
+        tell: Describe in words how to act. If the action is any text, the description is that of
+            the text field in the environment's schema, if there is one.
+        retries: Further attempts at a reset after a passing failure.
+        equal_beginnings: Raise `UnequalBeginnings` if two episodes of one row with a seed begin
+            differently: their rewards cannot be compared.
     """
 
     environment: Hashable
@@ -106,10 +107,10 @@ class SkyRLOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> SkyRLOptions:
-        """Return the options of a mapping.
+        """Create options from a mapping.
 
         Raises:
-            ValueError: The mapping holds no valid options.
+            ValueError: An option is unknown or invalid, or `environment` is missing.
         """
         known = [field.name for field in fields(cls)]
         if wrong := sorted(given.keys() - set(known)):
@@ -126,16 +127,17 @@ class SkyRLOptions:
 class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
     """An episode for SkyRL: each reply of the model is an action.
 
-    What fails raises, since SkyRL has no reward for what nobody knows: `init` and `step` raise
-    where the environment cannot be reached or breaks, and where it has not scored the episode.
+    SkyRL has no value for an unknown reward. So `init` and `step` raise if the environment cannot
+    be reached or fails, and `step` raises if the environment has not scored the episode.
 
     Args:
-        env_config: What SkyRL's configuration has under the name: `SkyRLOptions`.
+        env_config: Options under the environment's name in SkyRL's configuration; see
+            `SkyRLOptions`.
         extras: The row's columns, and ``max_turns`` of the generator.
-        **options: `SkyRLOptions`, too; ``env_config`` comes before them.
+        **options: Further `SkyRLOptions`; ``env_config`` takes precedence over them.
 
     Raises:
-        ValueError: The mapping holds no valid options.
+        ValueError: An option is unknown or invalid, or `environment` is missing.
     """
 
     def __init__(
@@ -149,21 +151,21 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
         self._row = dict(extras or {})
         self.max_turns = self._options.max_turns or self._row.get("max_turns") or 1
         self._session: EpisodeSession | None = None
-        self._told = 0.0  # of the episode's reward, by now
+        self._told = 0.0  # the part of the episode's reward that was returned already
         self._metrics: dict[str, Any] = {}
 
     def init(self, prompt: Messages) -> tuple[Messages, dict[str, Any]]:
         """Begin the episode.
 
         Args:
-            prompt: The row's.
+            prompt: The row's prompt.
 
         Returns:
-            The messages that the model replies to: the prompt, how one acts, and what the
-            environment shows; and nothing else.
+            The messages that the model replies to (the prompt, how to act, and the first
+            observation), and an empty dictionary.
 
         Raises:
-            CapacityError: The server has no place for the episode.
+            CapacityError: The server has no slot for the episode.
             OpenEnvError: The episode could not begin.
         """
         start = EpisodeStart(prompt, *row_arguments(self._row, self._options.columns))
@@ -182,11 +184,11 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
         return opening_messages(prompt, first, words), {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Act by the model's words.
+        """Act by a reply of the model.
 
         Raises:
-            NoActiveEpisode: No episode is under way.
-            OpenEnvError: The environment has failed; the episode is gone.
+            NoActiveEpisode: No episode was begun.
+            OpenEnvError: The environment has failed; the episode is lost.
             Unscored: The episode is over, and has no reward.
         """
         if self._session is None:
@@ -196,7 +198,7 @@ class OpenEnvTextEnv(BaseTextEnv):  # type: ignore[misc]
             self.turns += 1
             is_last = answer.is_over or self.turns >= self.max_turns
             gained = self._gained(self._session, is_last)
-        except BaseException:  # SkyRL does not close what has raised
+        except BaseException:  # SkyRL does not close an environment that raised
             self.close()
             raise
         said = [] if is_last else [{"role": "user", "content": answer.text}]

@@ -26,19 +26,19 @@ class ForgeRollout:
     """An episode as tokens.
 
     Attributes:
-        prompt_ids: Before the model's first reply.
+        prompt_ids: The tokens before the model's first reply.
         completion_ids: The tokens from the first reply on.
-        mask: For each of these tokens, 1 if the model wrote the token, else 0.
-        logprobs: Of each of these, and 0.0 where the model has not written it; None if the
-            generator gives none.
+        mask: For each token of `completion_ids`, 1 if the model wrote the token, else 0.
+        logprobs: Log-probability of each token of `completion_ids`, 0.0 for tokens that the model
+            did not write; None if the generator returns none.
         reward: The episode's reward.
-        components: Its parts, by name.
+        components: The reward's components by name.
         steps: Number of steps of the environment.
         messages: The conversation.
-        generator_version: The oldest weights that a reply was written by; None if it is not told.
-        is_exact: The model has read just these tokens. The generator takes texts, and makes tokens
-            of them anew, which may come out otherwise than those that were written; such a rollout
-            is not quite on policy.
+        generator_version: Oldest version of the weights that wrote a reply; None if unknown.
+        is_exact: Whether the model read exactly these tokens. The generator takes a text and
+            tokenizes it again, which may give other tokens than those that were written. Such a
+            rollout is not quite on policy.
     """
 
     prompt_ids: list[int]
@@ -72,24 +72,24 @@ async def rollout(
     """Play an episode.
 
     Args:
-        generator: Of torchforge: ``generator.generate.route`` is asked for one completion a turn.
+        generator: A torchforge generator; ``generator.generate.route`` is called once per turn.
         tokenizer: The tokenizer of the generator's model.
-        environment: An address, the name of an environment that is installed, what else ``openenv
-            serve`` takes, an environment class, an `EnvPool`. Each rollout has its own session.
-        messages: The task.
+        environment: An address, the name of an installed environment, another target of ``openenv
+            serve``, an environment class, or an `EnvPool`. Each rollout has its own session.
+        messages: Messages that describe the task.
         reset: Arguments of the environment's reset.
         max_turns: Maximum number of replies.
-        max_tokens: Maximum number of tokens after the prompt.
-        unfinished: Reward of an episode that the model has not brought to an end by then.
-        told: The way to tell the model of tools; see `openenv.rollouts.tokens.Chat`.
-        retries: Further attempts at a reset whose failure may pass.
+        max_tokens: Maximum number of tokens after the prompt. Default: no limit.
+        unfinished: Reward of an episode that the model has not finished by then.
+        told: How the model is told how to act; see `openenv.rollouts.tokens.Chat`.
+        retries: Further attempts at a reset after a passing failure.
         template: Arguments of the chat template, such as ``enable_thinking``.
         request: Further arguments of ``generate``, such as ``sampling_params``.
-        equal_beginnings: An episode that begins otherwise than one before of the same seed and
-            arguments is an error, `UnequalBeginnings`: their rewards cannot be compared.
+        equal_beginnings: Raise `UnequalBeginnings` if an episode begins differently from an earlier
+            one with the same seed and arguments: their rewards cannot be compared.
 
     Raises:
-        CapacityError: The server has no place for the episode.
+        CapacityError: The server has no slot for the episode.
         OpenEnvError: The environment could not be reached.
         Unscored: The environment has failed, or the episode has no reward.
     """
@@ -117,7 +117,7 @@ async def rollout(
 
 @dataclass
 class _Generator:
-    """torchforge's generator, which takes a text as prompt."""
+    """A client of torchforge's generator, which takes the prompt as a text."""
 
     generator: Any
     tokenizer: ChatTokenizer

@@ -1,4 +1,4 @@
-"""Models of transformers (https://huggingface.co/docs/transformers) as players of rollouts.
+"""Sampling from transformers models (https://huggingface.co/docs/transformers) for rollouts.
 
 player = BatchPlayer("blackjack")
 chat = Chat(tokenizer, player.sessions.interface)
@@ -20,11 +20,11 @@ __all__ = ["end_tokens", "sampler"]
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens by which a model ends a reply, those of ``generation_config`` included.
+    """Return the tokens that end a model's reply, including those of its ``generation_config``.
 
     Args:
         model: A causal language model.
-        tokenizer: Its tokenizer.
+        tokenizer: The model's tokenizer.
     """
     config = getattr(model, "generation_config", None)
     told = getattr(config, "eos_token_id", None)
@@ -42,23 +42,23 @@ def sampler(
 ) -> Generate:
     """Make a function that samples replies from the model's own distribution at a temperature.
 
-    What the model's ``generation_config`` says of ``top_p``, penalties and the like does not count:
-    a policy gradient is of the distribution that was sampled from.
+    ``top_p``, penalties and similar settings of the model's ``generation_config`` are ignored: the
+    policy gradient needs the distribution that was sampled from.
 
     Args:
         model: A causal language model.
-        tokenizer: Its own. A reply ends by its ``eos_token``, or by one of those that the model's
-            ``generation_config`` names.
-        max_tokens: Maximum number of tokens in a reply.
-        temperature: Logits are divided by it; above 0.
-        batch: Number of sequences that the model reads at once. Default: all.
+        tokenizer: The model's tokenizer. A reply ends with its ``eos_token``, or with one of the
+            end tokens of the model's ``generation_config``.
+        max_tokens: Maximum number of tokens in a reply; at least 1.
+        temperature: Sampling temperature, greater than 0. Logits are divided by it.
+        batch: Number of sequences per call of the model; at least 1. Default: all.
 
     Returns:
-        The function that `openenv.rollouts.batched.BatchPlayer.play` asks for replies. It gives no
+        The `generate` function for `openenv.rollouts.batched.BatchPlayer.play`. It returns no
         log-probabilities: those of the trainer's own forward pass are exact.
 
     Raises:
-        ValueError: An argument is out of its range.
+        ValueError: An argument is out of range.
     """
     if temperature <= 0:
         raise ValueError(f"temperature={temperature}; expected more than 0")
@@ -101,7 +101,7 @@ def sampler(
 
 
 def _padded_left(sequences: Sequence[Sequence[int]], pad: int, device: Any) -> tuple[Any, Any]:
-    """Return sequences as a tensor of (sequences, longest), and the mask of what is not padding."""
+    """Return sequences as a tensor (sequences, longest), and the mask, which is 0 for padding."""
     longest = max(map(len, sequences))
     ids = torch.full((len(sequences), longest), pad)
     mask = torch.zeros_like(ids)

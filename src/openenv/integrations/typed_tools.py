@@ -1,8 +1,8 @@
-"""Tools as Python functions: typed, with docstrings in Google's style.
+"""Tools as typed Python functions with Google-style docstrings.
 
-Many trainers tell a model of its tools by functions: they read the signature for the types and the
-docstring for the words (transformers' `get_json_schema`, for one). Here such a function is made of
-a tool's JSON schema.
+Many trainers describe tools to a model by reading Python functions: types from the signature, and
+descriptions from the docstring (for example transformers' `get_json_schema`). This module creates
+such a function from a tool's JSON schema.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TYPES: dict[str, Any] = {
     "object": dict,
     "null": type(None),
 }
-# Of a schema, what a type cannot say, and in which words.
+# Constraints of a JSON schema that a Python type cannot express, and how to describe them.
 BOUNDS = {
     "minimum": "at least {}",
     "exclusiveMinimum": "above {}",
@@ -37,14 +37,14 @@ BOUNDS = {
     "minItems": "at least {} items",
     "maxItems": "at most {} items",
 }
-DEEPEST = 6  # schemas within schemas, after which an object is just an object
+DEEPEST = 6  # nesting depth of schemas below which a type is Any
 
 
 def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
     """Return a distinct Python identifier for each name.
 
     Args:
-        taken: Identifiers that are something else's.
+        taken: Identifiers that are already in use.
     """
     found: dict[str, str] = {}
     gone = set(taken)
@@ -60,12 +60,13 @@ def identifiers(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, st
 
 
 class Parameters:
-    """The parameters of a tool as those of a Python function.
+    """The parameters of a tool, as those of a Python function.
 
     Attributes:
-        signature: Keyword parameters with types and defaults, in the order of the schema, those
-            that must be given first.
-        names: The schema's name of each parameter.
+        signature: Parameters with types and defaults: required ones first, otherwise in the order
+            of the schema.
+        names: The name in the schema of each Python parameter.
+        lines: The ``Args`` lines of the docstring, one for each parameter.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -99,8 +100,8 @@ class Parameters:
         self.signature = inspect.Signature(found, return_annotation=str)
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call by the schema's names, without None that is only a
-        default.
+        """Return the arguments of a call under the schema's names, without a None that is only the
+        Python default.
         """
         defaults = self.signature.parameters
         return {
@@ -151,12 +152,12 @@ def _described(name: str, schema: Mapping[str, Any], root: Mapping[str, Any]) ->
 
 
 def _one_line(text: str) -> str:
-    """Join words so that nothing is taken for a section of a docstring."""
+    """Put a text on one line; keep it from being parsed as a section of a docstring."""
     return re.sub(r"\b(Args|Returns|Raises):", r"\1 -", " ".join(text.split()))
 
 
 def _fields(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> str:
-    """Describe the fields of an object, which no Python type can."""
+    """Describe the fields of an object, which a Python type cannot express."""
     inner = resolve_reference(dict(schema.get("items") or schema), dict(root))
     found = inner.get("properties")
     if not found or depth > 1:

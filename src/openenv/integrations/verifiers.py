@@ -1,6 +1,6 @@
 """Tasksets and players of environments for verifiers (0.4) and prime-rl.
 
-verifiers finds a taskset by the name of a module that lists its classes. This is one, whole::
+verifiers finds a taskset by the name of a module that exports its classes. A complete module::
 
     # my_blackjack.py
     from openenv.integrations.verifiers import OpenEnvEnv, OpenEnvTaskset
@@ -10,11 +10,12 @@ verifiers finds a taskset by the name of a module that lists its classes. This i
 
     __all__ = ["Blackjack", "OpenEnvEnv"]
 
-An episode is one in the environment, and its reward is the environment's. The model acts by calls
-of tools, which its harness has from here over MCP; or by words, each of its replies an action. What
-could not be played or scored is an error of the episode, which trainers leave out, and no reward.
+The environment gives an episode's reward. The model acts by calling tools, which this module serves
+to its harness over MCP; or by words, where each reply is an action. An episode that could not be
+played or scored has an error and no reward, and trainers leave it out.
 
-The other way round, a taskset of verifiers as an environment, is `openenv.wrappers.from_verifiers`.
+For the opposite direction, a verifiers taskset as an environment, see
+`openenv.wrappers.from_verifiers`.
 """
 
 from __future__ import annotations
@@ -46,20 +47,20 @@ with needs("openenv.integrations.verifiers"):
 
 __all__ = ["OpenEnvConfig", "OpenEnvEnv", "OpenEnvEnvConfig", "OpenEnvTaskset"]
 
-SESSION = "session"  # the parameter of the URL that says whose tools they are
+SESSION = "session"  # the URL parameter that identifies the session
 
 
 class OpenEnvConfig(vf.TasksetConfig):  # type: ignore[misc]
     """Configuration of the environment and the tasks; ``--env.taskset.*``.
 
     Attributes:
-        environment: An address, the name of an environment that is installed, or what else
-            ``openenv serve`` takes. By default what the class of the taskset says.
-        tasks: Where tasks are, as `openenv.load_tasks` takes it. By default the tasks that the
-            environment has by itself, if there is a `split`.
+        environment: An address, the name of an installed environment, or another target of
+            ``openenv serve``. Default: the `environment` of the taskset's class.
+        tasks: A source of tasks, as `openenv.load_tasks` takes it. Default: the `tasks` of the
+            taskset's class; without them, the environment's own tasks if there is a `split`.
         split: The split of the tasks.
-        num_tasks: Of tasks, so many at most. Without tasks, so many episodes that differ by the
-            seed of their reset, which is 0 for the first.
+        num_tasks: Maximum number of tasks. Without tasks: the number of episodes, which differ by
+            the seed of their reset, counted from 0. Default: all tasks, or 1 episode without tasks.
     """
 
     environment: str | None = None
@@ -69,10 +70,10 @@ class OpenEnvConfig(vf.TasksetConfig):  # type: ignore[misc]
 
 
 class OpenEnvData(vf.TaskData):  # type: ignore[misc]
-    """A task as verifiers carries tasks.
+    """A task in the format of verifiers.
 
     Attributes:
-        task: The `openenv.Task`, as JSON has it; None where only the seed tells episodes apart.
+        task: The `openenv.Task` as JSON; None if only the seed distinguishes episodes.
         seed: The seed of the reset.
     """
 
@@ -81,13 +82,13 @@ class OpenEnvData(vf.TaskData):  # type: ignore[misc]
 
 
 class OpenEnvTask(vf.Task[OpenEnvData]):  # type: ignore[misc]
-    """A task; a copy goes with each episode, and knows the session."""
+    """A task of verifiers; each episode has a copy with its `session`."""
 
     session: EpisodeSession | None = None
 
     @vf.stop  # type: ignore[untyped-decorator]
     async def episode_over(self, trace: vf.Trace) -> bool:
-        """Stop asking the model once the episode is over or has broken off."""
+        """Stop calling the model once the episode is over or has failed."""
         return self.session is not None and (
             self.session.is_over or self.session.failure is not None
         )
@@ -97,9 +98,9 @@ class OpenEnvTaskset(vf.Taskset[OpenEnvTask, OpenEnvConfig]):  # type: ignore[mi
     """The tasks of an environment.
 
     Attributes:
-        environment: Whatever `openenv.rollout` takes as one: beside a text, an environment class, a
-            client or a function that makes one, an `EnvPool`.
-        tasks: Whatever `openenv.load_tasks` takes.
+        environment: The environment, as `openenv.rollout` takes it: a text, an environment class, a
+            client or a function that creates one, or an `EnvPool`.
+        tasks: A source of tasks, as `openenv.load_tasks` takes it.
     """
 
     environment: ClassVar[Any] = None
@@ -109,7 +110,7 @@ class OpenEnvTaskset(vf.Taskset[OpenEnvTask, OpenEnvConfig]):  # type: ignore[mi
         """Return the environment.
 
         Raises:
-            ValueError: There is none.
+            ValueError: Neither the configuration nor the class names an environment.
         """
         given = self.config.environment
         found = given if given is not None else type(self).environment
@@ -124,8 +125,8 @@ class OpenEnvTaskset(vf.Taskset[OpenEnvTask, OpenEnvConfig]):  # type: ignore[mi
         """Yield the tasks.
 
         Raises:
-            TasksetError: There are none of this name.
-            NotSupported: The environment has none.
+            TasksetError: The tasks cannot be found or read.
+            NotSupported: The environment has no tasks of its own.
         """
         config = self.config
         given = config.tasks if config.tasks is not None else type(self).tasks
@@ -151,16 +152,15 @@ class OpenEnvEnvConfig(vf.EnvConfig):  # type: ignore[misc]
     """Configuration of how episodes are played; ``--env.*``.
 
     Attributes:
-        agent: Who plays: the harness ``null``, which brings no tools of its own, so that it may run
-            as a process of this machine; for 50 turns at most.
-        acts: By calls of ``tools``, or by ``words``: each reply is an action, as JSON or, where an
-            action is nothing but a text, as it is.
-        unfinished: What an episode is worth that the model leaves, or has no more turns for; see
+        agent: The agent that plays. Default: the harness ``null`` for at most 50 turns. It has no
+            tools of its own, so it can run as a process of this machine.
+        acts: How the model acts: by calling ``tools``; or by ``words``, where each reply is an
+            action, as JSON or, if the action is a single text, as that text.
+        unfinished: Reward of an episode that the model gives up, or has no turns left for; see
             `openenv.rollouts.episode_sessions.Unfinished`.
-        reset_retries: How often a reset is tried again whose failure may pass, such as that all
-            places are taken.
-        equal_beginnings: An episode that begins otherwise than one before of the same seed and
-            arguments is an error of the episode: their rewards cannot be compared.
+        reset_retries: Further attempts at a reset after a passing failure, such as a full server.
+        equal_beginnings: Fail an episode that begins differently from an earlier one with the same
+            seed and arguments: their rewards cannot be compared.
     """
 
     agent: vf.AgentConfig = vf.AgentConfig(
@@ -175,8 +175,8 @@ class OpenEnvEnvConfig(vf.EnvConfig):  # type: ignore[misc]
 class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
     """Plays the episodes of an environment.
 
-    Each has a session of its own in the environment, so that there must be as many places as there
-    are episodes at once (``--max-concurrent``).
+    Each episode has a session of its own, so the environment's server needs a slot for each of the
+    concurrent episodes (``--max-concurrent``).
     """
 
     async def start(self) -> None:
@@ -190,7 +190,7 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
         await self._tools.start()
 
     async def stop(self) -> None:
-        """Close every session, and what was started."""
+        """Stop serving tools, and close every session and any server started for them."""
         if hasattr(self, "_tools"):
             await self._tools.stop()
         if hasattr(self, "_sessions"):
@@ -200,7 +200,8 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
         """Play an episode.
 
         Raises:
-            verifiers.v1.EnvError: It could not be played, or not be scored.
+            verifiers.v1.EnvError: The environment has failed, or gave no reward.
+            OpenEnvError: The episode could not begin.
         """
         session = await self._sessions.take()
         try:
@@ -235,19 +236,19 @@ class OpenEnvEnv(vf.Env[OpenEnvEnvConfig]):  # type: ignore[misc]
         while not session.is_over:
             segment = await talk.turn(said)
             if segment.terminated or self.config.acts == "tools":
-                return  # in which the model has acted, as often as it liked
-            # Of the trace, its last reply is what was said just now.
+                return  # with tools, the model has acted as often as it wanted in this turn
+            # `is_truncated` of the trace is about its last reply, which is this one.
             reply = read_reply(
                 segment.last_reply, self._sessions.interface, is_cut=talk.trace.is_truncated
             )
             said = (await session.act_by(reply)).text
 
 
-# ------------------------------------------------------------------ the tools of each episode
+# ------------------------------------------------------------------ tools of each episode
 
 
 class Uvicorn(uvicorn.Server):
-    """A uvicorn server that leaves signals to the program."""
+    """A uvicorn server that leaves signal handling to the program."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -276,7 +277,7 @@ class ToolServer:
 
     async def start(self) -> None:
         """Start to listen."""
-        # A container reaches this machine by other names; the address is the secret.
+        # A container reaches this machine under other host names; the secret is in the address.
         security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
         app = self._server.streamable_http_app(
             json_response=True, stateless_http=True, transport_security=security
@@ -316,7 +317,7 @@ class ToolServer:
             )
         except KeyError:
             return _told("Error: there is no such episode", is_error=True)
-        except Exception as error:  # the session keeps it, and the episode is an error
+        except Exception as error:  # the session keeps the error, and the episode fails
             return _told(f"Error: {error}", is_error=True)
         return _told(answer.text, is_error=answer.is_refused)
 

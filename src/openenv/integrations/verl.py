@@ -6,7 +6,7 @@
       environment: http://localhost:8000
       max_turns: 8
 
-Rows of the dataset with ``agent_name: blackjack`` are then episodes of it.
+Rows of the dataset with ``agent_name: blackjack`` are then episodes of this environment.
 """
 
 from __future__ import annotations
@@ -46,30 +46,30 @@ __all__ = ["OpenEnvAgentLoop"]
 class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
     """An agent loop of verl that plays an episode.
 
-    verl cannot leave a rollout out. What fails, or cannot be scored, is played again in another
-    episode, and raises, which ends the step, where each of `attempts` has failed.
+    verl cannot leave a rollout out. A rollout that fails, or that has no reward, is played again in
+    another episode. If all `attempts` fail, the exception is raised, which ends verl's step.
 
     Args:
-        *args: Of verl.
-        environment: An address, the name of an environment that is installed, or what else
-            ``openenv serve`` takes. Each rollout has a session of its own.
-        columns: Which of the row's columns, or of its ``extra_info``, the environment is reset
-            with, or, as a mapping, by which argument which column. Default: all texts and numbers
-            that are not verl's own. A task that `openenv.integrations.trl.task_dataset` has put in
-            the row counts, too.
-        max_turns: How many replies the model has. Default: the rollout's
-            ``multi_turn.max_assistant_turns``, and 32 without.
-        unfinished: Reward of an episode that the model has not brought to an end by then.
+        *args: Arguments of verl's `AgentLoopBase`.
+        environment: An address, the name of an installed environment, or another target of
+            ``openenv serve``. Each rollout has a session of its own.
+        columns: The columns of the row, or of its ``extra_info``, that are arguments of the
+            environment's reset, or a mapping from columns to arguments. Default: all texts and
+            numbers that are not verl's own. A task that `openenv.integrations.trl.task_dataset` has
+            put in the row is always used.
+        max_turns: Maximum number of replies. Default: the rollout's
+            ``multi_turn.max_assistant_turns``, or 32 without it.
+        unfinished: Reward of an episode that the model has not finished by then.
         told: How the model is told how to act: ``tools``, ``json`` or ``text``; see
             `openenv.rollouts.tokens.Chat`.
-        retries: Further attempts at a reset whose failure may pass.
-        attempts: How many episodes are played until one has not failed.
-        equal_beginnings: Two episodes of one row with a seed that begin differently are an error,
-            `UnequalBeginnings`: their rewards cannot be compared.
-        **kwargs: Of verl.
+        retries: Further attempts at a reset after a passing failure.
+        attempts: Maximum number of episodes to play until one succeeds; at least 1.
+        equal_beginnings: Raise `UnequalBeginnings` if two episodes of one row with a seed begin
+            differently: their rewards cannot be compared.
+        **kwargs: Keyword arguments of verl's `AgentLoopBase`.
 
     Raises:
-        ValueError: There is no environment.
+        ValueError: `environment` is missing, or `attempts` is less than 1.
     """
 
     def __init__(
@@ -107,16 +107,17 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
         """Play an episode.
 
         Args:
-            sampling_params: For the model.
+            sampling_params: Sampling parameters of the model.
             **kwargs: The row's columns.
 
         Raises:
-            CapacityError: The server has no place for the episode.
+            CapacityError: The server has no slot for the episode.
             OpenEnvError: The episode could not be played.
             Unscored: The episode has no reward.
             ValueError: The prompt is too long.
         """
-        # An environment that is not there, or refuses the key, is no matter of another attempt.
+        # An environment that is missing, or refuses the key, is an error at once: another attempt
+        # would not help.
         await asyncio.to_thread(
             shared_sessions, self._environment, self._retries, self._equal_beginnings
         )
@@ -131,7 +132,7 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
     async def _played(
         self, sampling_params: dict[str, Any], row: Mapping[str, Any]
     ) -> AgentLoopOutput:
-        columns = {  # as plain values in the place of numpy's scalars
+        columns = {  # Python values in place of numpy scalars
             name: one.item() if getattr(one, "ndim", None) == 0 else one
             for name, one in {**(row.get("extra_info") or {}), **row}.items()
         }
@@ -159,7 +160,7 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
     def _output(
         self, rollout: TokenRollout, score: Score, model: _VerlModel, elsewhere: float
     ) -> AgentLoopOutput:
-        is_empty = not rollout.completion_ids  # then a token that is not trained on
+        is_empty = not rollout.completion_ids  # then send one token that is masked out
         logprobs = [0.0] if is_empty and rollout.logprobs is not None else rollout.logprobs
         return AgentLoopOutput(
             prompt_ids=rollout.prompt_ids,
@@ -180,7 +181,9 @@ class OpenEnvAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
 @dataclass
 class _VerlModel:
-    """verl's model server for a rollout; requests stay with the replica that knows the prefix."""
+    """A client of verl's model server for one rollout; its `request_id` keeps requests on the
+    replica that has the prefix cached.
+    """
 
     server: Any
     sampling_params: dict[str, Any]
@@ -200,7 +203,7 @@ class _VerlModel:
             priority=self.priority,
         )
         self.seconds += time.monotonic() - began
-        # The version of the weights that wrote the first reply stays, if the server tells it.
+        # Keep the version of the weights that wrote the first reply, if the server reports it.
         first = {k: v for k, v in self.extra_fields.items() if k == "min_global_steps"}
         self.extra_fields = {**output.extra_fields, **first}
         return output.token_ids, output.log_probs or None, None

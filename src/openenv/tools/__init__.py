@@ -1,11 +1,11 @@
 """Tools of the Model Context Protocol (MCP): environments of tools, and MCP servers as
 environments.
 
-Below: `environment`, `types`, and for code mode `sandbox`. Above: `execution` and `server.mcp`,
-which offer an environment's tools to agents, and `client.mcp`, which calls them.
+This package uses `environment`, `types`, and for code mode `sandbox`. It is used by `execution` and
+`server.mcp`, which offer an environment's tools to agents, and by `client.mcp`, which calls them.
 
 Read `types.py` first (actions and observations), then `environment.py` (`MCPEnvironment`) and
-`functions.py` (functions as tools). `wrapped.py` (`wrap`) makes environments of foreign MCP
+`functions.py` (functions as tools). `wrapped.py` (`wrap`) makes environments from existing MCP
 servers.
 """
 

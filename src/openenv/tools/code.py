@@ -1,6 +1,6 @@
 """Code mode: a model's code runs in a sandbox where the tools are functions.
 
-Also known as "programmatic tool calling": code that calls many tools saves a model as many turns.
+Also known as "programmatic tool calling": code that calls many tools saves a model many turns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from openenv.types import Observation
 
 RESULT = "__openenv_result__"
 
-# Run before and after the code, so that `result` is a value that this code has assigned.
+# Run before and after the code, so that only a `result` that this code assigned is returned.
 BEFORE = "globals().pop('result', None)\nNone"
 AFTER = f"""
 if 'result' in globals():
@@ -30,11 +30,11 @@ class CodeMode:
     """A sandboxed Python interpreter with tools as functions.
 
     Args:
-        tools: The functions, by the names under which the code calls them.
+        tools: The functions by the names that the code uses.
         require: The guarantee that the sandbox must give; see `openenv.sandbox.Guarantee`.
 
     Raises:
-        NotSupported: This machine has no such sandbox.
+        NotSupported: This machine has no sandbox with that guarantee.
     """
 
     def __init__(self, tools: Mapping[str, Callable[..., Any]], require: str) -> None:
@@ -61,7 +61,7 @@ class CodeMode:
         return self._sandbox.is_over
 
     def run(self, code: str, wall_s: float) -> Observation:
-        """Run code; see `MCPEnvironment.execute_code`."""
+        """Run code for at most `wall_s` seconds; see `MCPEnvironment.execute_code`."""
         self._results = []
         try:
             self._python.run(BEFORE)

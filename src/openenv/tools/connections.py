@@ -7,7 +7,7 @@ Invariants:
   loop.
 - Each call runs in a cancel scope of its own. When the connection ends, the owner cancels all of
   them, so that no caller waits for an answer that cannot come.
-- `aclose` may be called from any event loop; it hands over to the owner's loop.
+- `aclose` may be called from any event loop; it runs on the owner's loop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from openenv.tools.functions import InvalidToolArguments, UnknownTool
 from openenv.tools.progress import OnProgress
 from openenv.tools.results import WRAPPED
 
-# Limits of a list, against servers whose pages never end. All pages together may be as large as one
+# Limits of a list, for servers whose pages never end. All pages together may be as large as one
 # message.
 MAX_PAGES, MAX_LISTED_BYTES = 1000, 64 * 2**20
 CLOSE_LIMIT_S, TELL_LIMIT_S = 10.0, 1.0
@@ -41,7 +41,7 @@ SERVER_INFO = "io.modelcontextprotocol/serverInfo"  # added by servers to each r
 
 
 class ConnectionBroken(OpenEnvError, ConnectionError):
-    """An MCP server that cannot be reached, or no longer."""
+    """An MCP server cannot be reached, or the connection has ended."""
 
 
 class ServerRefused(Refused):
@@ -108,7 +108,11 @@ class _ListLimit:
         self._pages = self._bytes = 0
 
     def count(self, page: Any) -> None:
-        """Count a page that is followed by another, and refuse a list that is too long."""
+        """Count a page that is followed by another.
+
+        Raises:
+            Refused: The list is too long.
+        """
         self._pages += 1
         self._bytes += len(to_json(page))
         if self._pages >= MAX_PAGES or self._bytes > MAX_LISTED_BYTES:
@@ -198,7 +202,7 @@ async def connect_sdk(target: Any, greeting: str | None = None) -> AsyncIterator
             tools store in the session lasts, and ``auto`` for a transport.
     """
     if "mcp" not in sys.modules:
-        await asyncio.to_thread(importlib.import_module, "mcp")  # which takes half a second
+        await asyncio.to_thread(importlib.import_module, "mcp")  # takes half a second
     if sdk_version() >= 2:
         from mcp import Client
 
@@ -228,7 +232,7 @@ class MCPConnection:
     It belongs to the event loop on which it was opened.
 
     Args:
-        open_client: Opens the connection.
+        open_client: Function that opens the connection.
         name: The server's name in messages.
         connect_timeout_s: Time limit for connecting, in seconds.
     """
@@ -356,11 +360,12 @@ class MCPConnection:
         """Send a request other than a list or call of tools, such as ``resources/list``.
 
         Args:
-            method: The MCP method. If it lists, all pages are read.
+            method: The MCP method. All pages of a list are read.
             params: The parameters, in MCP's form.
 
         Raises:
             ServerRefused: The server answered with an error.
+            Refused: A list is too long.
             ConnectionBroken: The connection has ended.
         """
         client = await self.open()
@@ -398,7 +403,7 @@ class MCPConnection:
             task.cancel()
 
 
-# About the answer as such, for the direct client only.
+# Fields about the answer itself, meant for the direct client only.
 OF_ONE_HOP = ("resultType", "ttlMs", "cacheScope")
 
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MCP_TOOL_CALL_TIMEOUT", "VALID_MODES", "MCPEnvironment", "get_server_tools"]
 
-MCP_TOOL_CALL_TIMEOUT = 30.0  # seconds, unless a class says otherwise
+MCP_TOOL_CALL_TIMEOUT = 30.0  # seconds; the default of `MCPEnvironment.TOOL_TIMEOUT_S`
 VALID_MODES = frozenset(mode.value for mode in ServerMode)
 
 ActT = TypeVarWithDefault("ActT", bound=Action, default=Action)
@@ -87,8 +87,8 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     Args:
         mcp_server: A server of FastMCP (2, 3 or 4) or of the official SDK that provides the tools.
             Agents can also use its resources, prompts and completions.
-        transform: See `Environment`.
-        rubric: See `Environment`.
+        transform: Transform of observations; see `Environment`.
+        rubric: Rubric that scores actions; see `Environment`.
 
     Class attributes:
         TOOL_TIMEOUT_S: Time limit of a call in seconds, unless the caller passes another.
@@ -96,8 +96,8 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             ``"namespaces"`` or ``"kernel"``; see `openenv.sandbox.Guarantee`.
 
     Raises:
-        ValueError: A tool is called reset, step, state or close.
-        TypeError: `mcp_server` is no MCP server.
+        ValueError: A tool is named reset, step, state or close, or its name is invalid.
+        TypeError: `mcp_server` is not an MCP server.
     """
 
     TOOL_TIMEOUT_S: ClassVar[float] = MCP_TOOL_CALL_TIMEOUT
@@ -110,7 +110,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     _mcp_tools: Any = None
     _has_let_go = False
     _own_tools: tuple[FunctionTool, ...] = ()
-    _home: asyncio.AbstractEventLoop | None = None  # of the server
+    _home: asyncio.AbstractEventLoop | None = None  # the server's event loop
     _own_loop: asyncio.AbstractEventLoop | None = None  # for calls without a server
     _own_client: Any = None
     _code: CodeMode | None = None
@@ -149,7 +149,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         return self._own_state
 
     def _step_impl(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
-        """Execute an action that is no tool call."""
+        """Execute an action that is not a tool call."""
         taken, kind = "ListToolsAction and CallToolAction", type(action).__name__
         raise NotSupported(f"{type(self).__name__} takes {taken}, not {kind}", feature=kind)
 
@@ -157,8 +157,8 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         """Register a function as a tool of this instance: ``@self.tool(mode="production")``.
 
         Args:
-            mode: ``simulation`` or ``production``, for a tool that only a server in that mode
-                offers. Both modes may have a function of the same name.
+            mode: ``simulation`` or ``production``: offer the tool only on a server in this mode.
+                Default: both. Each mode may have a function of the same name.
 
         Raises:
             ValueError: The mode is unknown, or the function's name is not allowed for a tool.
@@ -184,7 +184,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
         """List the tools, in the form of MCP's `tools/list`.
 
         Raises:
-            ValueError: The server has a tool that is called reset, step, state or close.
+            ValueError: The server has a tool named reset, step, state or close.
         """
         self._home = asyncio.get_running_loop()
         found = {name: one.description for name, one in self._functions().items()}
@@ -397,8 +397,8 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
     def execute_code(self, code: str) -> Observation:
         """Run Python code in a sandbox where the tools are functions of keyword arguments.
 
-        Names persist from one call to the next, until `close`. The call itself is no step, but each
-        tool that the code calls is.
+        Names persist from one call to the next, until `close`. The call itself is not a step, but
+        each tool call in the code is one. The code may run for `TOOL_TIMEOUT_S` seconds.
 
         Returns:
             An observation whose `metadata` has `stdout`, `stderr` and `exit_code`; `result`, the
@@ -406,8 +406,8 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
             has no form for it; and `error` if the code failed.
 
         Raises:
-            NotSupported: This machine has no sandbox that guarantees `CODE_SANDBOX`. The text says
-                what is missing. The code is never run elsewhere.
+            NotSupported: This machine has no sandbox that guarantees `CODE_SANDBOX`. The message
+                says what is missing. The code is never run without it.
             SandboxEnded: The code ended the sandbox; the next call gets a new one.
         """
         return self._code_mode().run(code, self.TOOL_TIMEOUT_S)
@@ -465,7 +465,7 @@ class MCPEnvironment(Environment[ActT, ObsT, State]):
 
     @property
     def _is_free(self) -> bool:
-        """True if no MCP server is held, or no longer."""
+        """True if no MCP server is held, or it has been released."""
         return self._has_let_go or self._mcp_tools is None
 
     async def _let_go(self) -> None:

@@ -64,7 +64,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 Mode = ServerMode | Literal["simulation", "production"]
 
 _MARK = "_openenv_tool"
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # as MCP 2025-11-25 has it
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # as in MCP 2025-11-25
 
 
 class UnknownTool(OpenEnvError, LookupError):
@@ -72,7 +72,7 @@ class UnknownTool(OpenEnvError, LookupError):
 
 
 class InvalidToolArguments(OpenEnvError, ValueError):
-    """Arguments that a tool does not accept. The text says which, and what was expected."""
+    """A tool does not accept these arguments; the message says which, and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,12 @@ def tool(
 
     Args:
         function: The method.
-        name: Name of the tool; by default the method's name.
+        name: Name of the tool. Default: the method's name.
         title: A name for people.
-        description: By default the docstring, without ``Args:``.
-        annotations: Hints of MCP, such as ``{"readOnlyHint": True}``.
-        mode: ``simulation`` or ``production``, for a tool that only a server in that mode offers.
+        description: Description for agents. Default: the docstring without ``Args:``.
+        annotations: MCP tool annotations, such as ``{"readOnlyHint": True}``.
+        mode: ``simulation`` or ``production``: offer the tool only on a server in this mode.
+            Default: both.
 
     Raises:
         ValueError: The mode is unknown.
@@ -139,7 +140,7 @@ def is_tool(function: Any) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Check that a tool of ours may have this name.
+    """Check that a tool defined in an environment may have this name.
 
     Raises:
         ValueError: The name is reserved for simulation control, or not allowed by MCP.
@@ -176,6 +177,10 @@ class FunctionTool:
         description: The tool in the form of MCP's `tools/list`.
         is_async: True for a coroutine function.
         takes_self: True if the first parameter is the instance.
+        arguments: The model that validates arguments.
+        returned: Serializer for the return annotation; None without one.
+        wraps: True if MCP needs the return value wrapped in an object.
+        names: The function's parameter for each field of `arguments`.
     """
 
     name: str
@@ -266,10 +271,14 @@ class FunctionTool:
         """Call the function and convert the return value to a result.
 
         Args:
-            instance: The instance whose method it is.
+            instance: The instance to which the method is bound.
             arguments: The agent's arguments.
             inline: Call a plain function directly instead of on a thread.
-            on_thread: Calls a plain function on a thread.
+            on_thread: Function that calls a plain function on a thread.
+
+        Raises:
+            InvalidToolArguments: The tool does not accept these arguments.
+            InvalidReturnError: The value does not match the return annotation.
         """
         passed, function = self.validate(arguments), self.bind(instance)
         if self.is_async or inline:
@@ -376,7 +385,7 @@ def _return_schema(
     try:
         adapter = TypeAdapter(annotation)
         schema = public_schema(adapter.json_schema(mode="serialization"))
-    except PydanticUserError:  # pictures and the like
+    except PydanticUserError:  # a type without a schema, such as a picture
         return None, None, False
     found = schema
     while "$ref" in found:

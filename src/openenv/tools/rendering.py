@@ -32,7 +32,7 @@ def render_tools(
 
     Raises:
         ValueError: The format is unknown, or the API does not accept the name of a tool.
-        TypeError: A value is no tool.
+        TypeError: A value is not a tool.
     """
     if format not in get_args(ToolFormat):
         known = ", ".join(get_args(ToolFormat))

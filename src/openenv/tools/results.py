@@ -43,16 +43,16 @@ __all__ = [
     "without_numpy",
 ]
 
-# Marks a result whose value is no object and is therefore wrapped under the key "result".
+# Marks a result whose value is not an object and is therefore wrapped under the key "result".
 WRAPPED = {"fastmcp": {"wrap_result": True}}
-# In the ``_meta`` of a result: NaN and the infinities stand in its structured content as text.
+# A key in the ``_meta`` of a result: NaN and infinities are text in its structured content.
 NOT_FINITE = "openenv/not_finite"
 _SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF8": "image/gif",
 }
-SMALLEST_PICTURE = 8  # pixels along a side, from which an array of bytes is taken for one
+SMALLEST_PICTURE = 8  # minimum side in pixels of a byte array that counts as a picture
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def to_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     hidden = private_in(value)
-    # NaN is no JSON, but null would be another value.
+    # NaN is not valid JSON, but null would be another value.
     text = to_json(value, exclude=hidden, serialize_unknown=True, inf_nan_mode="constants")
     return text.decode()
 
@@ -143,7 +143,7 @@ def to_block(value: Any) -> dict[str, Any] | None:
     if module == "numpy":
         png = encode_png(value)
         return None if png is None else image_block(png)
-    # FastMCP's pictures and sounds, and MCP's own blocks, of whichever version.
+    # FastMCP's pictures and sounds, and MCP's own blocks, of any version.
     for method in ("to_image_content", "to_audio_content", "to_resource_content"):
         if hasattr(value, method):
             value = getattr(value, method)()
@@ -206,7 +206,7 @@ class ToolText(str):
         return made
 
     def __getattr__(self, name: str) -> Any:
-        if name == "dump":  # while it is unpickled
+        if name == "dump":  # during unpickling
             raise AttributeError(name)
         return getattr(self.dump, name)
 

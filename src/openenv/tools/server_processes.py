@@ -1,7 +1,7 @@
 """The MCP servers that an environment wraps, as a single set of tools.
 
-Each episode starts with fresh state: the server's reset tool is called if it has one; otherwise a
-new process is started, unless nothing was called on the running one. A server that fails stays
+Each episode starts with fresh state. If the server has a reset tool, that tool is called. Otherwise
+a new process is started, unless no tool was called on the running one. A server that fails stays
 failed, with its reason (`_fate`), until the next `reset`, so that no call of an episode reaches a
 server that has lost the state of that episode.
 """
@@ -44,7 +44,7 @@ COURTESY = frozenset({"seed", "episode_id"})  # arguments that callers pass to a
 
 @dataclass(frozen=True)
 class Definition:
-    """The arguments of `wrap`, which make the class again in another process."""
+    """The arguments of `wrap`, from which another process makes the class again."""
 
     name: str
     sources: Mapping[str, Source]
@@ -61,7 +61,7 @@ class Definition:
 
 
 class WrappedServerGone(ConnectionBroken, Refused):
-    """A wrapped server that does not start or has ended. Calls fail until `reset`."""
+    """A wrapped server does not start, or has ended; calls fail until `reset`."""
 
 
 class WrappedServer:
@@ -188,7 +188,7 @@ class WrappedServer:
         return WrappedServerGone(self._fate)
 
     async def aclose(self) -> None:
-        """End the server. The next use starts it again."""
+        """End the server; the next call starts it again."""
         server, self._server = self._server, None
         self._fate, self._is_used, self._is_given_up = None, False, False
         if server is not None:

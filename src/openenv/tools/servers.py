@@ -32,7 +32,7 @@ from openenv.types import public_schema
 logger = logging.getLogger(__name__)
 
 NAME = "the environment's MCP server"
-DEFAULT_MIDDLEWARE = "fastmcp.server.middleware.dereference"  # which FastMCP puts there itself
+DEFAULT_MIDDLEWARE = "fastmcp.server.middleware.dereference"  # added by FastMCP itself
 
 
 class ServerTools(Protocol):
@@ -70,7 +70,7 @@ def open_server_tools(server: Any) -> ServerTools:
     """Return the tools of a server object.
 
     Raises:
-        TypeError: The object is no MCP server.
+        TypeError: The object is not an MCP server.
     """
     packages = _packages(server)
     if "fastmcp" in packages:
@@ -131,7 +131,7 @@ class SDKTools(ConnectedTools):
         return _without_private(await self._connection().tools())
 
     async def known_tools(self) -> list[dict[str, Any]]:
-        # A server of the SDK's lowlevel API lists its tools to clients only.
+        # A server of the SDK's low-level API lists its tools to clients only.
         if not inspect.iscoroutinefunction(getattr(self._server, "list_tools", None)):
             return []
         return _without_private([dump_model(tool) for tool in await self._server.list_tools()])
@@ -173,7 +173,7 @@ class FastMCPTools(ConnectedTools):
 
     A tool that needs no MCP session is called directly, which takes a fifth of the time. A tool
     that uses FastMCP's `Context` is called through FastMCP's client, and so is every tool of a
-    FastMCP 2 server, and of a server with middleware of its own.
+    FastMCP 2 server or of a server with custom middleware.
     """
 
     def __init__(self, server: Any) -> None:
@@ -295,7 +295,7 @@ def _asks_for_context(function: Any, seen: set[CodeType]) -> bool:
         return True
     named = [function.__globals__.get(name) or getattr(owner, name, None) for name in names]
     for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):  # nothing is in it
+        with contextlib.suppress(ValueError):  # an empty cell
             named.append(cell.cell_contents)
     return any(_asks_for_context(one, seen) for one in named if hasattr(one, "__code__"))
 
@@ -332,18 +332,18 @@ class _FastMCPClient:
 def fastmcp_client(server: Any) -> Any:
     """Return a FastMCP client for a server in this process.
 
-    It uses a revision of MCP that has sessions, so that what a tool stores in its session lasts as
+    The client uses a revision of MCP that has sessions, so that a tool's session state lasts as
     long as the environment.
     """
     from fastmcp import Client
 
-    # The newest revision has no sessions, and what tools keep by `Context.set_state` would be gone
-    # with each call.
+    # The newest revision has no sessions: state set by `Context.set_state` would be lost after each
+    # call.
     return Client(server) if sdk_version() < 2 else Client(server, mode="legacy")
 
 
 @contextlib.asynccontextmanager
 async def _connect_fastmcp(server: Any) -> AsyncIterator[MCPClient]:
-    await asyncio.to_thread(importlib.import_module, "fastmcp.client")  # which takes a second
+    await asyncio.to_thread(importlib.import_module, "fastmcp.client")  # takes a second
     async with fastmcp_client(server) as client:
         yield _FastMCPClient(client) if sdk_version() >= 2 else SDKClient(client.session)

@@ -30,8 +30,8 @@ class Program:
 
     Attributes:
         command: The program and its arguments.
-        env: Environment variables in addition to PATH, HOME and the like.
-        cwd: The working directory; None for this process's.
+        env: Environment variables in addition to PATH, HOME and similar defaults.
+        cwd: The working directory; None for that of this process.
     """
 
     command: tuple[str, ...] = field(repr=False)

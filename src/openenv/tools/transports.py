@@ -1,7 +1,7 @@
 """Transports to wrapped MCP servers: the pipes of a process, or Streamable HTTP.
 
-A process runs in a group of its own and is ended together with the group. The transports have the
-form that both versions of the official SDK accept.
+Each process runs in a process group of its own, which is terminated as a whole. The transports have
+the form that both versions of the official SDK accept.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from openenv.tools.sources import Address, Program
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
-KEPT_LINES, KEPT_CHARACTERS = 20, 500  # kept of stderr: lines, and characters of a line
+KEPT_LINES, KEPT_CHARACTERS = 20, 500  # lines of stderr to keep, and characters per line
 # Grace periods: after closing the input, then after SIGTERM.
 EOF_GRACE_S, TERM_GRACE_S = 1.0, 2.0
 EVENTS = "text/event-stream"
 ENDS_OF_EVENTS = (b"\n\n", b"\r\n\r\n", b"\r\r")
-ENCODINGS = ("identity", "gzip", "deflate")  # unpack to at most 1000 times their size
+ENCODINGS = ("identity", "gzip", "deflate")  # these unpack to at most 1000 times their size
 INTERNAL_ERROR = -32603  # of JSON-RPC
 
 # JSON-RPC codes of servers that do not support the handshake.
@@ -181,7 +181,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
         logger.error("a pipe of an MCP server broke", exc_info=error)
 
 
-# ------------------------------------------------------------------ messages, by either SDK
+# ------------------------------------------------------------------ message formats of the SDK
 
 
 def _describe_excess() -> str:
@@ -225,7 +225,7 @@ def connect_address(address: Address) -> AbstractAsyncContextManager[MCPClient]:
 async def _connect(connect: Callable[[], Any]) -> AsyncIterator[MCPClient]:
     """Connect with the handshake used until 2026, or without if the server has none.
 
-    Some servers end at any other first message, and only the handshake gives MCP sessions. If the
+    Some servers exit on any other first message, and only the handshake gives MCP sessions. If the
     server answers that it has no handshake, a second connection uses revision 2026-07-28.
     """
     async with contextlib.AsyncExitStack() as stack:
@@ -277,9 +277,8 @@ class _BoundedBody:
     """The body of an HTTP answer, with a limit of `MAX_MESSAGE_BYTES` on each message.
 
     The SDK reads JSON bodies of any length, and version 1 reads events of any length too. A message
-    that is too large is replaced by a JSON-RPC error, so that the caller is told at once. In a
-    stream that answers no request nothing waits for the message, so the stream ends with an
-    exception.
+    that is too large is replaced by a JSON-RPC error, so that the call fails at once. If the stream
+    answers no request, no call waits for the message, and the stream ends with an exception.
 
     Args:
         response: An answer whose body has not been read.
@@ -296,7 +295,7 @@ class _BoundedBody:
         self._asked = response.request.content
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self._encoding not in ENCODINGS:  # others may unpack to any size in one step
+        if self._encoding not in ENCODINGS:  # other encodings may unpack to any size in one step
             await self.aclose()
             yield self._refusal(f"an answer in the encoding {self._encoding!r}, which is not read")
             return

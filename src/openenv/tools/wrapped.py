@@ -1,4 +1,4 @@
-"""`wrap`: an environment class made from any MCP server.
+"""`wrap`, which makes an environment class from any MCP server.
 
     Git = openenv.tools.wrap("uvx mcp-server-git --repository .", reward=score, max_steps=20)
     app = openenv.create_app(Git)
@@ -38,7 +38,7 @@ Done = Callable[[CallToolAction, CallToolObservation], bool | Awaitable[bool]]
 
 
 class _WrappedMeta(ABCMeta):
-    """The metaclass of environment classes made by `wrap`, which pickles them by definition."""
+    """The metaclass of classes made by `wrap`, which are pickled as their `Definition`."""
 
 
 def _reduce_class(cls: _WrappedMeta) -> str | tuple[Any, ...]:
@@ -234,14 +234,15 @@ def wrap(
         name: The environment's name; by default the server's.
         timeout_s: Time limit of a call in seconds, unless the caller passes another.
         start_timeout_s: Time limit for starting a server, in seconds.
-        env: Environment variables for the process, in addition to PATH, HOME and the like; no
-            others are inherited.
+        env: Environment variables for the process, in addition to PATH, HOME and similar defaults;
+            no others are inherited.
         cwd: Working directory of the process.
         headers: Headers of every request to a URL.
 
     Raises:
-        ValueError: No server is named, or the definitions contradict each other.
-        TypeError: `source` cannot be a server, or a function is not callable.
+        ValueError: `source` defines no server, arguments contradict each other, or `max_steps` is
+            less than 1.
+        TypeError: `source` cannot be a server, a function is not callable, or `tools` is a text.
     """
     if reward is not None and rubric is not None:
         raise ValueError("reward and rubric exclude each other: both score the calls")

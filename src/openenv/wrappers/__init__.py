@@ -8,8 +8,8 @@
 Every function returns an `Environment` class. A target of `openenv serve` has the form
 ``scheme:name?argument=value`` (see `openenv.wrappers.targets`).
 
-Below: `environment`, `spaces`, and for ORS `tools`. Above: `cli` and `server`, which serve the
-classes. Read `classes.py` first (classes made at run time), then `gymnasium.py` (the simplest
+This package uses `environment`, `spaces`, and for ORS `tools`; `cli` and `server` use it to serve
+the classes. Read `classes.py` first (classes made at run time), then `gymnasium.py` (the simplest
 wrapper).
 """
 

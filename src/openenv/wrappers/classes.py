@@ -31,7 +31,7 @@ ObsT = TypeVar("ObsT", bound=Observation)
 
 
 class AdapterError(OpenEnvError, ValueError):
-    """A target or object that cannot be made an environment. The message says why."""
+    """A target or object cannot be made into an environment; the message says why."""
 
 
 class RuntimeClassMeta(ABCMeta):
@@ -108,7 +108,7 @@ class WrapperEnvironment(Environment[ActT, ObsT, State], metaclass=RuntimeClassM
 
 
 def describe(env: Any, name: str, library: str, version: str | None = None) -> EnvironmentMetadata:
-    """Return the metadata of an environment of a library, by the docstring of its class."""
+    """Return the metadata of a library's environment, read from the docstring of its class."""
     text = inspect.cleandoc(type(env).__doc__ or "")
     paragraphs = (one.strip() for one in text.split("\n\n"))
     first = next((one for one in paragraphs if one and not one.startswith("#")), "")
@@ -170,7 +170,7 @@ def make_preset(
     arguments: Mapping[str, Any],
     **attributes: Any,
 ) -> Any:
-    """Make a subclass with a constructor that takes no arguments and passes `arguments` on.
+    """Make a subclass whose constructor takes no arguments and calls `cls` with `arguments`.
 
     `made_by` makes the same class in another process, and must be picklable.
 

@@ -182,7 +182,7 @@ def _space(spec: Any, path: str) -> spaces.Space[Any]:
     """Return the space of a spec or nested specs.
 
     Raises:
-        AdapterError: There is no space for a spec.
+        AdapterError: No space corresponds to a spec.
     """
     if isinstance(spec, Mapping):
         return spaces.Dict([(str(k), _space(one, f"{path}.{k}")) for k, one in spec.items()])

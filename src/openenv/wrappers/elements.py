@@ -41,10 +41,10 @@ class Elements:
         reader: Validates JSON values for such a field.
         read: Converts a field's value to an element. Raises `Refused` with the expected form.
         write: Converts an element to a field's value that shares no memory with the element. Raises
-            `InvalidReturnError` if it is no element of the space.
+            `InvalidReturnError` if the value is not in the space.
 
     Raises:
-        AdapterError: The space has no form on the wire.
+        AdapterError: Elements of the space cannot be sent.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Elements:
 
     def _read_integer(self, value: Any) -> Any:
         if type(value) is int and self._first <= value <= self._last:
-            return value  # an int of Python is an element as well
+            return value  # a Python int is an element too
         return self._read(value)
 
     def _write_integer(self, element: Any) -> Any:
@@ -145,6 +145,9 @@ class SpacesEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
             episode_id: Value of `state.episode_id`; by default a new id.
             options: Options of the environment's own `reset`. They may also be passed as keyword
                 arguments: ``reset(low=0.1)``.
+
+        Raises:
+            Refused: The seed is negative.
         """
         if seed is not None and seed < 0:
             raise Refused(f"seed is {seed}; expected 0 or greater")
@@ -156,10 +159,10 @@ class SpacesEnvironment(WrapperEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     def _observe_reset(self, begun: Any) -> ObsT: ...
 
     def render(self) -> Any:
-        """Draw the episode: an array of shape (height, width, 3), or text.
+        """Render the episode: an array of shape (height, width, 3), or text.
 
         Raises:
-            NotSupported: There is no render mode, or it draws elsewhere.
+            NotSupported: There is no render mode, or it returns nothing, as ``human`` does.
             Refused: No episode has begun.
         """
         return render_frame(self._env, self._episode_id is not None)

@@ -41,8 +41,8 @@ QUICK = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
 class GymnasiumEnvironment(SpacesEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     """The base class of environments made by `from_gymnasium`.
 
-    An action has the field `action`, an observation the field `observation`, with any spaces
-    are: the keys of a `Dict` stay within that field, since they may be any text, including `done`.
+    An action has the field `action`, and an observation the field `observation`, with every space:
+    the keys of a `Dict` stay within that field, since they may be any text, including ``done``.
     `info` becomes the `metadata`, as far as JSON can express it. A step that Gymnasium reports as
     both terminated and truncated is terminated.
 
@@ -148,7 +148,7 @@ def _make(source: Source, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     except ModuleNotFoundError as error:
         if error.name is not None:
             raise
-        raise AdapterError(f"gymnasium:{name}: {error}") from error  # in Gymnasium's own words
+        raise AdapterError(f"gymnasium:{name}: {error}") from error  # a message of Gymnasium's own
     if not isinstance(env, gymnasium.Env):
         raise AdapterError(
             f"{name} makes {type(env).__name__}; expected an instance of gymnasium.Env"

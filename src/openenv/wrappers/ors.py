@@ -81,7 +81,7 @@ class OrsAddress(NamedTuple):
 
 
 class OrsOutcome(NamedTuple):
-    """The reward, end and metadata that a tool call returned beside the content."""
+    """The reward, end and metadata that a tool call returned besides its content."""
 
     reward: float | None
     finished: bool
@@ -94,7 +94,7 @@ class OrsClient:
     It provides the tools in the form that `MCPEnvironment` expects.
 
     Attributes:
-        outcome: The result of the last call; None if it failed.
+        outcome: The reward, end and metadata of the last call; None if it failed.
     """
 
     def __init__(self, place: OrsAddress) -> None:
@@ -328,9 +328,9 @@ def _to_mcp_block(block: Mapping[str, Any]) -> dict[str, Any]:
 class OrsEnvironment(MCPEnvironment[Action, Observation]):
     """An environment with the tools of an ORS server; `from_ors` makes subclasses.
 
-    The observation of `reset` holds the task's prompt as the result of a tool named ``reset``. Each
-    call's reward is the server's, None if there is none; the episode ends when a tool reports that
-    it is finished.
+    The observation of `reset` holds the task's prompt as the result of a tool named ``reset``. The
+    server gives each call's reward, or None. The episode ends when a tool reports that it is
+    finished.
 
     Args:
         place: Address of the environment.
@@ -369,7 +369,7 @@ class OrsEnvironment(MCPEnvironment[Action, Observation]):
         Args:
             seed: Selects the task if none is given.
             episode_id: Value of `state.episode_id`; by default a new id.
-            task: A task's id, such as ``train/3``; or a task, or its spec. None draws a task.
+            task: A task's id, such as ``train/3``; a task; or a task's spec. None draws a task.
             split: The split to draw from; by default the environment's.
         """
         self._home = asyncio.get_running_loop()

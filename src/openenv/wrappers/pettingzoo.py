@@ -49,7 +49,7 @@ Source = str | Callable[..., Any]
 class PettingZooAgents(NamedTuple):
     """The possible agents of an environment, with spaces."""
 
-    agents: dict[str, Any]  # PettingZoo's ids of the agents, which may be any object, by their text
+    agents: dict[str, Any]  # PettingZoo's ids, which may be any object, keyed by their text
     actions: dict[str, Elements]  # the action space of each agent
     observations: dict[str, Elements]  # the observation space of each agent
     scored: str  # the agent whose reward is the reward of the step
@@ -100,13 +100,13 @@ class _MultiAgentEnvironment(SpacesEnvironment[ActT, ObsT], Generic[ActT, ObsT])
 class TurnsEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     """The base class of environments with agents that take turns (PettingZoo's AEC).
 
-    `from_pettingzoo` makes subclasses. An action is that of the agent whose turn it is, which the
-    observation names. An agent that is out gets no more turns: PettingZoo's empty steps are made
-    here. The episode is over when no agent is left, and truncated if none of the last agents was
-    terminated.
+    `from_pettingzoo` makes subclasses. An action is for the agent whose turn it is, which the
+    observation names. A terminated or truncated agent gets no more turns: this class takes
+    PettingZoo's empty step for it. The episode is over when no agent is left, and truncated if none
+    of the last agents was terminated.
 
-    `rewards` are those of the step for every agent that was in, and `reward` is that of one agent:
-    None if it was out.
+    `rewards` holds the step's reward of every agent that was active. `reward` is that of one agent,
+    or None if that agent was not active.
     """
 
     def _observe_reset(self, begun: Any) -> ObsT:
@@ -138,12 +138,12 @@ class TurnsEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
 class ParallelEnvironment(_MultiAgentEnvironment[ActT, ObsT], Generic[ActT, ObsT]):
     """The base class of environments with agents that act simultaneously.
 
-    `from_pettingzoo` makes subclasses. An action holds the actions of all agents that are in, which
-    the observation names. The episode is over when no agent is left, and truncated if none of the
-    last agents was terminated.
+    `from_pettingzoo` makes subclasses. An action holds the actions of all active agents, which the
+    observation names. The episode is over when no agent is left, and truncated if none of the last
+    agents was terminated.
 
-    `rewards` are those of the step for every agent that was in, and `reward` is that of one agent:
-    None if it was out.
+    `rewards` holds the step's reward of every agent that was active. `reward` is that of one agent,
+    or None if that agent was not active.
     """
 
     def _observe_reset(self, begun: Any) -> ObsT:
@@ -210,8 +210,8 @@ def from_pettingzoo(
     Args:
         source: ``family/name``, such as ``classic/tictactoe_v3``; another module that has `env` or
             `parallel_env`; ``module:function``; or a class or function that makes an environment.
-        parallel: Let all agents act simultaneously. By default they take turns, if the environment
-            supports that.
+        parallel: True: all agents act simultaneously. False: they take turns. Default: they take
+            turns if the environment supports that.
         agent: The agent whose reward is the reward of the step; by default the first of
             `possible_agents`.
         **arguments: Arguments of the factory.
@@ -271,7 +271,7 @@ def _action_in_turn(agents_of_env: PettingZooAgents) -> dict[str, Any]:
         if not any(one.space == other.space for other in kinds):
             kinds.append(one)
     annotation = kinds[0].annotation
-    if len(kinds) > 1:  # which of them holds is known with the turn only
+    if len(kinds) > 1:  # the turn decides which of them applies
         schemas = [one.reader.json_schema() for one in kinds]
         annotation = Annotated[Any, WithJsonSchema({"anyOf": schemas})]
     spaces = ", or ".join(str(one.space) for one in kinds)
@@ -314,7 +314,7 @@ def _by_agent(title: str, elements: Mapping[str, Elements]) -> Any:
     return with_config(ConfigDict(extra="forbid"))(TypedDict(title, fields))  # type: ignore[operator]
 
 
-# ------------------------------------------------------------------ finding what is named
+# ------------------------------------------------------------------ finding the environment
 
 
 def _make(source: Source, parallel: bool | None, arguments: dict[str, Any]) -> Any:

@@ -2,9 +2,9 @@
 
     scheme:name?argument=value&argument=value
 
-A value is parsed as JSON if possible, and is text otherwise: ``render_mode=rgb_array`` and
-``max_episode_steps=200`` mean what they look like; ``version="1"`` is text. Characters with a
-meaning (``&``, ``#``, ``%``) are percent-encoded as in URLs, ``%26``. A ``+`` is a plus.
+A value is parsed as JSON if possible, and is text otherwise: ``render_mode=rgb_array`` is a text,
+``max_episode_steps=200`` a number, and ``version="1"`` a text. Characters with a meaning (``&``,
+``#``, ``%``) are percent-encoded as in URLs, such as ``%26``. A ``+`` is a plus.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ def from_python(source: Any, /, **arguments: Any) -> Any:
     """Make an environment class from a class, or from a function that makes environments.
 
     Args:
-        source: A subclass of `Environment`, or a class of Gymnasium, PettingZoo, dm_env or
-            verifiers; or a function that makes an instance of one, which is called once to find
-            out.
+        source: A subclass of `Environment`; an environment class of Gymnasium, PettingZoo, dm_env
+            or verifiers; or a function that makes an instance of such a library's class, which is
+            called once to identify the library.
         **arguments: Arguments of the class or function.
 
     Raises:

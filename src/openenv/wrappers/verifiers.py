@@ -1,9 +1,9 @@
 """Wrapper for tasksets of verifiers (0.4).
 
-In verifiers a harness, which is a program, asks a model, and the taskset scores the trace
-(https://github.com/PrimeIntellect-ai/verifiers). Here the client of the environment takes the
-model's part: a request of the harness is the observation, and the reply is the action. Everything
-else, from tools and simulated users to rewards, is done by verifiers itself.
+In verifiers a program, the harness, calls a model, and the taskset scores the trace
+(https://github.com/PrimeIntellect-ai/verifiers). Here the client of the environment takes the place
+of the model: a request of the harness is the observation, and the reply is the action. verifiers
+itself does everything else, such as tools, simulated users and rewards.
 
 A rollout is a task on the event loop (`_rollout`) that continues between steps; it stops at each
 request to the local endpoint until `step_async` sets the future of the turn. So `reset` and `step`
@@ -39,7 +39,7 @@ with needs("openenv.wrappers.from_verifiers"):
 
 SPLIT = "tasks"  # the only split, since tasksets have none
 MODEL = "openenv"
-NO_KEY = "OPENENV_VERIFIERS_NO_KEY"  # the variable of an unused key; the secret is in the URL
+NO_KEY = "OPENENV_VERIFIERS_NO_KEY"  # environment variable of an unused key: the URL is the secret
 LARGEST_BODY = 64 * 2**20
 LARGEST_HEAD = 2**16
 
@@ -207,9 +207,9 @@ def _encode_completion(request: dict[str, Any], message: dict[str, Any]) -> tupl
 class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, State]):
     """A taskset of verifiers with the agent as the model; `from_verifiers` makes subclasses.
 
-    An episode is a rollout. Its reward is the trace's, returned with the last observation, and its
-    components are the weighted rewards of the task; it is unscored if the rollout failed or nothing
-    scored it.
+    An episode is a rollout. Its reward is that of the trace, returned with the last observation.
+    The reward's components are the weighted rewards of the task. The episode is unscored if the
+    rollout failed, or if a reward is missing.
 
     Args:
         config: Configuration of a verifiers environment.
@@ -350,7 +350,7 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
 
         Raises:
             IndexError: There is no task at this index.
-            Refused: The split does not exist.
+            Refused: The split does not exist, or the taskset is infinite.
         """
         return _to_task(self._all(split)[index])
 
@@ -445,7 +445,7 @@ def from_verifiers(
         taskset: Id of the taskset: a module, or an installed package.
         harness: The harness: ``null`` chats, and calls the task's own tools. A harness that runs
             code, such as ``bash``, lets the agent run it in `runtime`.
-        runtime: Where the harness runs; ``subprocess`` is this machine, without isolation.
+        runtime: Where the harness runs. ``subprocess``: on this machine, without isolation.
         **config: Options of the taskset, by their names in verifiers.
 
     Raises:

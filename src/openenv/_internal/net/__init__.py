@@ -1,1 +1,1 @@
-"""The network door: HTTP requests, keys, proxies and certificates, decided once for all callers."""
+"""HTTP requests, keys, proxies and certificates: one implementation for all callers."""

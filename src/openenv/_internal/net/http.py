@@ -1,17 +1,17 @@
 """HTTP clients: only this module opens HTTP connections.
 
 `ask` and `open_answer` block, for commands and for code on threads. `HTTPClient` is for asyncio,
-and reads answers as they come. Both halves keep the same rules:
+and reads answers as they arrive. Both halves follow the same rules:
 
-* Redirects to another origin are never followed, so a key goes to the host that it was given for
-  and to no other. `HTTPClient` follows those within an origin if it is told to.
-* `openenv._internal.net.proxies` decides which proxy leads to an address: never one for this
-  machine. An error names the proxy that was used.
+* Redirects to another origin are never followed, so that a key reaches only the host that it is
+  for. `HTTPClient` can follow redirects within an origin.
+* `openenv._internal.net.proxies` chooses the proxy for an address; this machine is always reached
+  without one. An error names the proxy that was used.
 * `openenv._internal.net.tls` decides which certificates are trusted.
-* Waits are bounded, and so is what `ask` reads.
+* Waits are bounded, and so is the size of the answers that `ask` reads.
 
-The blocking half uses urllib, which is fast to import and asks a proxy of HTTP by absolute URLs:
-some proxies allow CONNECT to port 443 only. The other half uses h11 on asyncio's streams, as httpx
+The blocking half uses urllib, which is fast to import and sends absolute URLs to an HTTP proxy;
+some proxies allow CONNECT to port 443 only. The other half uses h11 on asyncio's streams: httpx
 would add a tenth of a second to the start of commands, and needs another library for SOCKS.
 """
 
@@ -50,10 +50,10 @@ MAX_REDIRECTS = 5
 PROXY_SILENCE_S = CONNECT_TIMEOUT_S
 PROXY_AUTHENTICATION_REQUIRED = 407
 REDIRECTS = (301, 302, 307, 308)
-REPEATING_REDIRECTS = (307, 308)  # by these a POST is repeated as one
+REPEATING_REDIRECTS = (307, 308)  # these keep the method, such as POST
 
 FAILURES = (OSError, ValueError)
-"""What `ask` raises if there is no answer."""
+"""The exceptions that `ask` raises if there is no answer."""
 
 
 class NoAnswerError(ConnectionError):
@@ -85,25 +85,25 @@ def ask(
         url: An address of http or https.
         headers: Headers of the request.
         body: The body of the request.
-        timeout_s: Seconds for the request and the whole answer.
-        ca_file: See `openenv._internal.net.tls.client_context`.
-        max_bytes: Read no more of the answer's body.
+        timeout_s: Time limit in seconds for the request and the whole answer.
+        ca_file: Trusted certificates; see `openenv._internal.net.tls.client_context`.
+        max_bytes: Maximum number of bytes to read of the answer's body.
 
     Raises:
-        ValueError: The URL has another scheme, the certificates cannot be used, or the variable
-            for a proxy names none.
+        ValueError: The URL has another scheme, the certificates cannot be used, or a proxy variable
+            is invalid.
         OSError: There was no answer in time. If a proxy was used, the text names the proxy and says
-            how to do without it.
+            how to connect without it.
     """
     until = time.monotonic() + timeout_s
-    # Behind a proxy nobody can tell a server that thinks from a proxy that is dead.
+    # Behind a proxy, a slow server cannot be distinguished from a dead proxy.
     silence_s = timeout_s if proxy_for(url) is None else min(timeout_s, PROXY_SILENCE_S)
     with open_answer(url, headers, body, timeout_s=silence_s, ca_file=ca_file) as answer:
         return HTTPAnswer(answer.status, answer.read(max_bytes, until))
 
 
 class BlockingAnswer:
-    """An answer whose body is still to be read; a context manager that closes the connection."""
+    """An answer whose body is not read yet; a context manager that closes the connection."""
 
     def __init__(self, response: Any) -> None:
         self.status: int = response.status
@@ -126,7 +126,7 @@ class BlockingAnswer:
             while max_bytes is None or len(body) < max_bytes:
                 piece = self._response.read1(CHUNK_BYTES)
                 if not piece:
-                    if self._response.length:  # which `read1` does not mind
+                    if self._response.length:  # `read1` does not report a missing rest
                         raise NoAnswerError("the answer broke off before its end")
                     break
                 body += piece
@@ -147,7 +147,7 @@ def open_answer(
 ) -> BlockingAnswer:
     """Send a request as `ask` does, and return the answer before reading the body.
 
-    `timeout_s` limits each wait, and not all of them. Raises what `ask` raises.
+    `timeout_s` limits each single wait, not their sum. Raises the same errors as `ask`.
     """
     parts = urlsplit(url)
     if parts.scheme.lower() not in ("http", "https") or not parts.hostname:
@@ -191,7 +191,7 @@ def _handlers(
 ) -> list[urllib.request.BaseHandler]:
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
     is_socks = proxy is not None and proxy.is_socks
-    # An empty one keeps urllib from reading the variables itself.
+    # An empty dict keeps urllib from reading the variables itself.
     proxies = {scheme: proxy.url} if proxy is not None and not is_socks else {}
     handlers.append(urllib.request.ProxyHandler(proxies))
     context = client_context(ca_file) if scheme == "https" else None
@@ -208,7 +208,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _SocksHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Opens every connection through a SOCKS proxy, which urllib cannot."""
+    """A handler that opens every connection through a SOCKS proxy, which urllib cannot."""
 
     def __init__(self, proxy: OutgoingProxy, context: ssl.SSLContext | None) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ class _SocksHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
             made: HTTPConnection = HTTPConnection(host, timeout=timeout)
         else:
             made = HTTPSConnection(host, timeout=timeout, context=self._tls)
-        # What both kinds of connection have their socket from.
+        # Both kinds of connections create their socket with this function.
         made._create_connection = self._connect  # type: ignore[attr-defined]
         return made
 
@@ -256,9 +256,9 @@ class _HTTPConnection:
 
 @dataclass
 class StreamedAnswer:
-    """A status, headers by lower-case name, and a body that comes in parts.
+    """A status, headers by lower-case name, and a body that is read in parts.
 
-    Each part has to come within the time that the client was given.
+    Each part has to arrive within the client's `timeout_s`.
     """
 
     status: int
@@ -268,16 +268,16 @@ class StreamedAnswer:
     is_read: bool = False
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
-        """Yield the parts of the body as they come.
+        """Yield the parts of the body as they arrive.
 
         Raises:
-            NoAnswerError: The connection broke before its end.
-            TimeoutError: The next part did not come in time.
+            NoAnswerError: The connection broke before the end of the body.
+            TimeoutError: The next part did not arrive in time.
         """
         while not self.is_read:
             event = await _event(self._connection, self._timeout_s)
             data = []
-            while isinstance(event, h11.Data):  # all that has come until now is one part
+            while isinstance(event, h11.Data):  # join all data that has arrived to one part
                 data.append(event.data)
                 event = _next_event(self._connection)
             self.is_read = isinstance(event, h11.EndOfMessage)
@@ -285,9 +285,9 @@ class StreamedAnswer:
                 yield b"".join(data)
 
     async def read(self, max_bytes: int | None = None) -> bytes:
-        """Return the body, or its first `max_bytes`. Raises what `parts` raises.
+        """Return the body, or its first `max_bytes`. Raises the same errors as `parts`.
 
-        If there is more, the rest is not read, and the connection is not used again.
+        If the body is longer, the rest is not read, and the connection is not reused.
         """
         body = bytearray()
         async with contextlib.aclosing(self.parts()) as parts:
@@ -299,21 +299,22 @@ class StreamedAnswer:
 
 
 class HTTPClient:
-    """A client of one server, whose connections are used again.
+    """A client of one server, which reuses its connections.
 
-    Any number of tasks of one event loop may use it. After its loop has ended, another may.
+    Any number of tasks of one event loop may use a client. After that loop has ended, another loop
+    may use it.
 
     Args:
-        url: The server's address; a path in it stands before the path of each request, except for
-            its last part if the path of the request begins with ``/../``. A user and a password in
-            it are sent as basic authentication.
-        timeout_s: Seconds that the server may be silent in an answer; None is without a limit.
-        ca_file: See `openenv._internal.net.tls.client_context`.
-        follows_redirects: Follow those that stay within the address's scheme, host and port. Others
-            are answers.
+        url: The server's address. Its path is prepended to the path of each request, without its
+            last part if the path of the request begins with ``/../``. Its user and password are
+            sent as basic authentication.
+        timeout_s: Seconds that the server may be silent in an answer; None means no limit.
+        ca_file: Trusted certificates; see `openenv._internal.net.tls.client_context`.
+        follows_redirects: Follow redirects within the address's scheme, host and port. Other
+            redirects are returned as answers.
 
     Raises:
-        ValueError: The address is none of http or https.
+        ValueError: The address is not one of http or https.
     """
 
     def __init__(
@@ -349,10 +350,10 @@ class HTTPClient:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> AsyncIterator[StreamedAnswer]:
-        """Send a request, and read the answer in the block.
+        """Send a request, and yield the answer, which is read in the block.
 
         Raises:
-            NoAnswerError: No server answers there, or the connection broke.
+            NoAnswerError: No server answers, or the connection broke.
             TimeoutError: The server was silent for too long.
         """
         head = dict(self._headers)
@@ -374,7 +375,7 @@ class HTTPClient:
                 self._give_back(connection, answer)
 
     async def aclose(self) -> None:
-        """Close the connections that are idle."""
+        """Close the idle connections."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -410,7 +411,7 @@ class HTTPClient:
             except NoAnswerError:
                 connection.close()
                 if not was_used:
-                    raise  # else the server has closed it while it was idle: ask by another
+                    raise  # a reused connection may have been closed while idle: try another
             except BaseException:
                 connection.close()
                 raise
@@ -453,7 +454,7 @@ class HTTPClient:
             why = f"{self._where} took no connection in {CONNECT_TIMEOUT_S:g} s"
             proxy = proxy_for(self._url)
             raise NoAnswerError(why if proxy is None else proxy.describe(why)) from error
-        except FAILURES as error:  # an ssl.SSLError is an OSError
+        except FAILURES as error:  # ssl.SSLError is an OSError
             raise NoAnswerError(f"{self._where} cannot be reached: {error}") from error
         raw = writer.get_extra_info("socket")
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,4 @@
-"""API keys and credentials: their form, and the keys of servers that this program has started."""
+"""API keys and credentials: their form, and the keys of servers that this program started."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _of_servers: dict[str, str | None] = {}
 
 
 def checked_key(key: str) -> str:
-    """Return the key if a header can carry the key.
+    """Return the key if a header can carry it.
 
     Raises:
-        ValueError: No header can carry the key, which the text does not quote.
+        ValueError: A header cannot carry the key. The message does not quote the key.
     """
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise ValueError("a key is printable ASCII without spaces, since a header carries it")
@@ -23,7 +23,7 @@ def checked_key(key: str) -> str:
 
 
 def note_key(base_url: str, key: str | None) -> None:
-    """Remember the key of a server; None for a server without keys, which is sent none."""
+    """Remember the key of a server; None for a server without keys, which gets no key."""
     _of_servers[_place(base_url)] = key
 
 
@@ -39,10 +39,10 @@ def key_for(url: str) -> str | None:
 
 
 def key_headers(key: str | None, headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the header for a key that `headers`, such as a gateway's, leave free.
+    """Return the header for a key; one that `headers`, such as a gateway's, do not use yet.
 
     Raises:
-        ValueError: No header can carry the key.
+        ValueError: A header cannot carry the key.
     """
     given = {name.lower() for name in headers}
     if key is None or {"authorization", "x-api-key"} <= given:

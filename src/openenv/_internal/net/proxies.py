@@ -1,17 +1,17 @@
 """The choice of a proxy for an address.
 
-All code that opens an HTTP or a WebSocket connection calls `proxy_for`, so that a server that one
-command reaches is reached by all commands.
+All code that opens an HTTP or a WebSocket connection calls `proxy_for`, so that all commands reach
+the same servers.
 
-* An address of this machine (``localhost``, a name below it, 127.0.0.0/8, ``::1``, and ``0.0.0.0``
-  and ``::``, by which servers tell that they listen everywhere) is reached directly, always. No
-  proxy elsewhere could connect to it.
+* An address of this machine is always reached directly, since no proxy elsewhere could connect to
+  it: ``localhost`` and names below it, 127.0.0.0/8, ``::1``, and ``0.0.0.0`` and ``::``, which
+  servers print when they listen on all interfaces.
 * Otherwise the variables decide as for curl: those of the scheme (HTTP_PROXY or HTTPS_PROXY, which
   WS_PROXY and WSS_PROXY override for a WebSocket), then SOCKS_PROXY, then ALL_PROXY. Lower case
-  comes before upper case; an empty one in lower case unsets the other. Where no variable is set,
-  the settings of macOS and Windows apply.
-* NO_PROXY exempts hosts: ``*``, a domain with all below it, an address, a network (10.0.0.0/8),
-  each with a port or without.
+  takes precedence over upper case, and an empty lower-case variable unsets the other. If no
+  variable is set, the settings of macOS and Windows apply.
+* NO_PROXY exempts hosts: ``*``, a domain with its subdomains, an address, or a network
+  (10.0.0.0/8), each with or without a port.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ VARIABLES = {
     "wss": ("wss", "https", "socks", "all"),
 }
 PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
-# How proxies are spoken to, by the schemes that are in use; `h` has the proxy look up the name,
-# which is what happens in any case.
+# The protocol of a proxy by the scheme of its address. The `h` means that the proxy resolves host
+# names, which it does in any case.
 SCHEMES = {
     "http": "http",
     "https": "https",
@@ -49,7 +49,7 @@ class OutgoingProxy(NamedTuple):
     """A proxy, with the reason for using the proxy.
 
     Attributes:
-        url: The address, with a password; the scheme is http, https, socks4 or socks5.
+        url: The address, with a password if any; the scheme is http, https, socks4 or socks5.
         variable: The environment variable that names the proxy, or ``the system's settings``.
         host: The host that the proxy is used for.
     """
@@ -83,7 +83,7 @@ def proxy_for(url: str) -> OutgoingProxy | None:
     """Return the proxy for an address of http, https, ws or wss; None to connect directly.
 
     Raises:
-        ValueError: The variable names no usable proxy.
+        ValueError: The variable does not hold the address of a proxy.
     """
     from urllib.request import getproxies
 
@@ -118,8 +118,8 @@ def is_from_environment(url: str | None) -> bool:
 def direct_mounts(url: str) -> dict[str, Any]:
     """Return the options of a client of httpx for an address that `proxy_for` reaches directly.
 
-    httpx reads the variables too, but sends requests to this machine through proxies, and knows no
-    networks in NO_PROXY. Where a proxy is to be used, its own reading finds the same one.
+    httpx reads the variables too, but sends requests to this machine through proxies, and does not
+    support networks in NO_PROXY. If a proxy is needed, httpx finds the same one itself.
     """
     from urllib.request import getproxies
 
@@ -158,7 +158,7 @@ def _variable(kind: str) -> str:
     for name in (f"{kind}_proxy", f"{kind}_proxy".upper()):
         if os.environ.get(name):
             return name
-    # urllib takes any case, and on some systems what the system's settings say.
+    # urllib accepts any case, and on some systems reads the system's settings.
     return next(
         (name for name in os.environ if name.lower() == f"{kind}_proxy"), "the system's settings"
     )
@@ -179,7 +179,7 @@ def _checked(url: str, variable: str) -> str:
             f"{variable} names {shown!r:.200}, which is no proxy; expected an address such as "
             f"http://proxy.example:3128 or socks5://proxy.example:1080"
         )
-    if parts.port is None:  # SOCKS has a port of its own; all that speak HTTP know theirs
+    if parts.port is None:  # the default ports of HTTP, HTTPS and SOCKS
         default = {"http": 80, "https": 443}.get(parts.scheme, 1080)
         return f"{spoken}://{parts.netloc}:{default}"
     return f"{spoken}://{parts.netloc}"
@@ -194,7 +194,7 @@ def _is_exempt(host: str, port: int, known: Mapping[str, str]) -> bool:
     listed = known.get("no", "")
     if any(_fits(entry, host, port) for entry in re.split(r"[\s,]+", listed) if entry):
         return True
-    # Without a variable it is the system that has settings, and exemptions from them.
+    # Without variables, the system's settings and their exemptions apply.
     return not getproxies_environment() and bool(proxy_bypass(host))
 
 
@@ -231,7 +231,7 @@ def _is_within(ip: IPv4Address | IPv6Address, network: str) -> bool:
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the IP address that a host is written as, in any form that the system takes."""
+    """Return the IP address that a host stands for, in any notation that the system accepts."""
     try:
         ip = ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Helpers of our web applications: read the body of a request, and answer with an error."""
+"""Helpers for web applications: read the body of a request, and answer with an error."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ async def read_body(request: Request, limit: int) -> bytes:
 
     Args:
         request: The request.
-        limit: The largest body to read, in bytes.
+        limit: Maximum size of the body in bytes.
 
     Raises:
         RequestTooLargeError: The body is larger. The rest is not read.
-        starlette.requests.ClientDisconnect: The client has left.
+        starlette.requests.ClientDisconnect: The client has disconnected.
     """
     parts: list[bytes] = []
     announced = request.headers.get("content-length", "")
-    size = int(announced) if announced.isdecimal() else 0  # what is too large is not read at all
+    size = int(announced) if announced.isdecimal() else 0  # too large a body is not read at all
     if size <= limit:
         size = 0
         async for part in request.stream():
@@ -53,7 +53,7 @@ def error_response(error: Exception, *, debug: bool = False) -> Response:
 
     Args:
         error: The exception that was raised.
-        debug: Tell the client the text of an unexpected exception.
+        debug: Send the text of an unexpected exception to the client.
     """
     row = outward(error)
     data = error_data(error, debug=debug)

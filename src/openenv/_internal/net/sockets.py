@@ -23,14 +23,14 @@ async def connect(
     """Connect to a server, as `loop.create_connection` does.
 
     Args:
-        protocol: Makes the protocol.
+        protocol: The protocol factory.
         url: An address of http or https.
-        tls: The context of the connection; None for a connection without TLS.
+        tls: The TLS context of the connection; None for a connection without TLS.
         timeout_s: Seconds that a proxy may take. The caller limits the rest.
 
     Raises:
         OSError: No server answers; if a proxy was used, the text names the proxy.
-        ValueError: The variable for a proxy names none.
+        ValueError: A proxy variable is invalid.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""

@@ -18,11 +18,11 @@ CERTIFICATE_HINT = (
 
 
 def client_context(ca_file: str | None = None) -> ssl.SSLContext:
-    """Return the TLS context for a client's connections, which checks the host's name.
+    """Return the TLS context for a client's connections, which verifies host names.
 
     Args:
-        ca_file: The certificates of trusted authorities (PEM); by default OPENENV_CA_FILE, or the
-            system's.
+        ca_file: File with the certificates of trusted authorities (PEM). Default: OPENENV_CA_FILE,
+            or the system's certificates.
 
     Raises:
         ValueError: The file cannot be read, or holds no certificates.
@@ -34,7 +34,7 @@ def client_context(ca_file: str | None = None) -> ssl.SSLContext:
         return _context(None, ssl.get_default_verify_paths())
     try:
         return _context(chosen, os.stat(chosen).st_mtime_ns)
-    except OSError as error:  # an SSLError is one
+    except OSError as error:  # SSLError is a subclass
         raise ValueError(f"the certificates in {chosen} cannot be used: {error}") from error
 
 

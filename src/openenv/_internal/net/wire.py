@@ -1,4 +1,4 @@
-"""An HTTP/1.1 connection, for servers that are no ASGI applications, and for proxies."""
+"""An HTTP/1.1 connection, for servers that are not ASGI applications, and for proxies."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Wire(asyncio.Protocol):
         transport: The transport of the connection.
         is_lost: Whether the connection has ended.
         has_ended: Whether nothing more will be received.
-        made: Called once the connection is open.
-        lost: Done once the connection has ended.
+        made: A callback for when the connection is open.
+        lost: A future that is done once the connection has ended.
     """
 
     def __init__(self, role: Any, *, keeps_half_open: bool = False) -> None:
@@ -97,7 +97,7 @@ class Wire(asyncio.Protocol):
                 await self._reader
             data = bytes(self._unread)
             self._unread.clear()
-            if not data and self._is_broken:  # for h11 the end of a body without a length
+            if not data and self._is_broken:  # h11 would take it for the end of the body
                 raise ConnectionResetError("the other side broke the connection")
             if not self.has_ended:
                 self.transport.resume_reading()
@@ -108,7 +108,7 @@ class Wire(asyncio.Protocol):
         """Yield the parts of a message's body; answer an expectation of "100 Continue" first.
 
         Raises:
-            ConnectionResetError: The other side ended the connection in the message.
+            ConnectionResetError: The other side ended the connection within the message.
         """
         if self.http.they_are_waiting_for_100_continue:
             await self.send(h11.InformationalResponse(status_code=100, headers=[]))

@@ -1,7 +1,8 @@
 """Self-contained HTML pages without requests and scripts; and Markdown.
 
-Their templates lie in ``templates`` of the package whose pages they are, and stand on those here:
-``base.html``, which every page extends, ``style.css``, and ``figure.html``, a plot.
+A page's template is in the ``templates`` directory of the package that it belongs to. It can use
+the shared templates of this package: ``base.html``, which every page extends, ``style.css``, and
+``figure.html``, a plot.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ def rendered(
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        # In Markdown, all text but the template's is a name or a message that others wrote.
+        # In Markdown, all text except the template's may come from others, and is escaped.
         finalize=None if is_html else lambda one: plain(one) if isinstance(one, str) else one,
     )
     environment.filters.update(filters or {})
-    environment.globals.update(values)  # macros see them too
+    environment.globals.update(values)  # globals are visible in macros too
     return environment.get_template(template).render()
 
 

@@ -34,10 +34,10 @@ STYLE: dict[Any, Any] = {
     "grid.alpha": 0.25,
     "svg.fonttype": "none",
     "svg.hashsalt": "openenv",
-    "text.parse_math": False,  # names of tasks are no formulas
+    "text.parse_math": False,  # names of tasks are not formulas
 }
 
-# Without these there is nothing in a file that differs from one run to the next.
+# Metadata to leave out, so that the files of equal plots are identical.
 METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
@@ -46,9 +46,9 @@ class Plot:
     """A plot.
 
     Attributes:
-        name: Identifies it in its page.
-        caption: What is to be seen, and how to read it.
-        svg: The plot itself.
+        name: The plot's name, unique within the page.
+        caption: The caption: what the plot shows, and how to read it.
+        svg: The plot as SVG.
     """
 
     name: str
@@ -57,22 +57,22 @@ class Plot:
 
 
 def styled() -> AbstractContextManager[None]:
-    """Draw and write plots of the block in the style of our plots."""
+    """Return a context in which plots are drawn and written in the reports' style."""
     return mpl.rc_context(STYLE)
 
 
 @contextmanager
 def drawn(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
-    """Give a figure and axes to draw in; sizes are in inches of 72 points."""
+    """Yield a figure and axes to draw in; sizes are in inches of 72 points."""
     figure = Figure(figsize=(width, height), layout="constrained")
     yield figure, figure.subplots()
 
 
 def plot(figure: Figure, name: str, caption: str) -> Plot:
-    """Write a figure as a plot; names are unique within a page."""
+    """Convert a figure to a plot; `name` must be unique within the page."""
     written = io.StringIO()
     figure.savefig(written, format="svg", metadata=METADATA, transparent=True)
     svg = written.getvalue()
-    # A page has several plots, and each has ids of its own.
+    # Prefix the ids, since a page has several plots.
     own = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg[svg.index("<svg") :])
     return Plot(name, caption, own)

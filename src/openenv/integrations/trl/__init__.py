@@ -1,4 +1,4 @@
-"""TRL (https://huggingface.co/docs/trl): GRPO on any environment.
+"""GRPO on any environment with TRL (https://huggingface.co/docs/trl).
 
     from openenv.integrations.trl import EnvironmentCost, environment_factory, task_dataset
     from trl import GRPOConfig, GRPOTrainer
@@ -12,7 +12,7 @@
         callbacks=[EnvironmentCost(blackjack)],
     ).train()
 
-TRL is asked for where it is needed only: nothing here imports it before.
+Importing this package does not import TRL, which is imported where it is first needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A trainer callback that measures, reports and logs what environments cost."""
+"""A trainer callback that measures, reports and logs the costs of environments."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ IDLE_STEPS = 3
 class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
     """Measures the environments' part of each training step of a transformers trainer.
 
-    What it finds is told on stderr, is in the trainer's log as ``environment/...``, and in `steps`.
-    It warns once if no rollout of three training steps in a row has acted.
+    The costs are printed on stderr, added to the trainer's log as ``environment/...``, and kept in
+    the list `steps`. If no rollout of three training steps in a row acts, a warning is printed.
 
     Args:
-        sources: What has a `meter`: what `environment_factory` or `rollout_func` made; or meters.
-        every: Tell of every so many steps; 0 of none. The end of training is told anyway.
-        tell: Called with each line, in the place of stderr.
+        sources: Objects with a `meter`, made by `environment_factory` or `rollout_func`; or meters.
+        every: Report every this many steps. 0 reports only the end of training.
+        tell: Function that is called with each line. Default: print on stderr.
+
+    Raises:
+        ValueError: There are no `sources`.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
         self._idle = 0  # training steps in a row in which no rollout acted
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Begin to measure a step."""
+        """Start measuring a step."""
         if self._began is None:
             self._began = time.perf_counter()
             self._before = self._read()
@@ -115,5 +118,5 @@ class EnvironmentCost(TrainerCallback):  # type: ignore[misc,unused-ignore]
 
 
 def _tell_stderr(line: str) -> None:
-    sys.stderr.write(f"{line}\n")  # the stream of now, which may be redirected
+    sys.stderr.write(f"{line}\n")  # looked up at each call, since it may be redirected
     sys.stderr.flush()

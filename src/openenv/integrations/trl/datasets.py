@@ -1,4 +1,4 @@
-"""Datasets of tasks and seeds for TRL: a row for each group of rollouts."""
+"""Datasets of tasks and seeds for TRL, with a row for each group of rollouts."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def task_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows for TRL: ``prompt``, ``task_id``, ``openenv_task`` and ``seed``.
 
-    TRL plays each row several times, as a group; a row's seed lets all of them begin alike.
+    TRL plays each row several times, as a group. The row's seed makes these rollouts begin alike.
 
     Args:
-        tasks: What `openenv.tasks.load_tasks` takes; or how many rows there shall be, without
-            tasks, each with a seed of its own.
-        prompt: What the model is told before a task's own prompt; it has to say something where
-            there is no task.
-        system_prompt: A message before that.
+        tasks: A source of tasks, as `openenv.tasks.load_tasks` takes it; or the number of rows
+            without tasks, each with a seed of its own.
+        prompt: The user's message before the task's own prompt; required without tasks.
+        system_prompt: A system message before the prompt.
         split: The split of `tasks`.
-        limit: So many tasks, the first ones.
+        limit: Maximum number of tasks, counted from the first. Default: all.
         seed: The seed from which the seeds of rows are derived.
-        has_seeds: Give seeds; an environment whose tasks say all needs none.
+        has_seeds: Give each row a seed. An environment that its tasks determine completely needs
+            none. Without tasks, rows always have seeds.
 
     Raises:
-        TasksetError: There are no such tasks.
-        ValueError: `tasks` is not positive; there is a `split`, or no `prompt`, without tasks.
+        TasksetError: The tasks cannot be found or read.
+        ValueError: `tasks` is less than 1, or there is a `split` or no `prompt` without tasks.
     """
     if isinstance(tasks, int):
         if tasks < 1:
@@ -65,8 +65,8 @@ def _rows(
     has_seeds: bool,
 ) -> Iterator[dict[str, Any]]:
     for number, task in enumerate(tasks):
-        # The task stands beside its id also where it is a seed alone: a `task_id` without one is an
-        # argument of the environment's reset.
+        # The row holds the task even if it is only a seed: a `task_id` without a task would be
+        # passed to the environment's reset.
         row: dict[str, Any] = {
             "prompt": prompt_of(task, prompt, system_prompt),
             "task_id": task.id,
@@ -82,7 +82,7 @@ def _rows(
 
 
 def prompt_of(task: Task, prompt: str, system_prompt: str | None) -> list[dict[str, Any]]:
-    """Return the messages that tell a model of a task."""
+    """Return the messages that present a task to a model."""
     messages: list[dict[str, Any]] = []
     if system_prompt:
         messages.append({"role": "system", "content": system_prompt})
@@ -101,12 +101,12 @@ def task_dataset(tasks: Any, **options: Any) -> Any:
     """Return the rows of `task_rows` as a `datasets.Dataset`.
 
     Args:
-        tasks: Tasks as `task_rows` takes them.
+        tasks: Tasks, or the number of rows; see `task_rows`.
         options: Options of `task_rows`.
 
     Raises:
         MissingPackage: `datasets` is not installed.
-        TasksetError: There are no such tasks.
+        TasksetError: The tasks cannot be found or read.
         ValueError: An argument of `task_rows` is not valid.
     """
     with needs("openenv.integrations.trl", "pip install datasets"):

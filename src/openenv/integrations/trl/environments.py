@@ -1,8 +1,8 @@
 """Classes for TRL's `environment_factory`, made from any environment.
 
-TRL makes an instance for each rollout of a batch and keeps it; each batch begins by `reset` with
-the columns of the dataset's row; each other public method is a tool; and `get_reward` says at the
-end what the episode was worth (https://huggingface.co/docs/trl/openenv).
+TRL creates an instance for each rollout of a batch and reuses them for later batches. At the start
+of each batch it calls `reset` with the columns of the dataset's row. Each other public method is a
+tool. At the end, `get_reward` returns the episode's reward (https://huggingface.co/docs/trl/openenv).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from openenv.tasks.task import Task
 T = TypeVar("T")
 
 Content = str | list[dict[str, Any]]
-"""What a model is told: a text, or parts, which may be pictures."""
+"""The content of a message to the model: a text, or a list of parts, which may be pictures."""
 
 TASK_COLUMN = "openenv_task"
 """The column that holds a task as JSON; `task_dataset` writes it."""
@@ -63,11 +63,12 @@ COLUMNS_CURE = (
     "there those that are the episode, and leave out those that are for reward functions"
 )
 
-# Columns that are TRL's own, and say nothing to an environment.
+# Columns that belong to TRL and are never passed to an environment.
 OF_TRL = frozenset({"chat_template_kwargs", "completion_ids", "environment", "prompt"})
-# Columns that may be TRL's or the environment's: passed on, and ignored by one that takes none.
+# Columns that may belong to TRL or to the environment: passed on as arguments that the environment
+# may ignore.
 OF_BOTH = frozenset({"completion", "image", "images", "tools"})
-# How often in a row the same row may come, where nothing tells which group a rollout is of.
+# Maximum number of equal rows in succession if nothing tells which group a rollout belongs to.
 MOST_ALIKE = 1024
 
 Columns = Sequence[str] | Mapping[str, str]
@@ -76,25 +77,26 @@ logger = logging.getLogger(__name__)
 
 
 class ToolRefused(OpenEnvError, ValueError):
-    """The environment refuses the call; the model is told why, and the episode goes on."""
+    """The environment refuses the call; the model sees the reason, and the episode continues."""
 
 
 class _EnvironmentType(type):
-    """The class of the classes that `environment_factory` makes.
+    """The metaclass of the classes that `environment_factory` makes.
 
-    What it defines, instances do not have: TRL takes each public method of an instance for a tool.
+    Public methods live here so that instances lack them: TRL takes each public method of an
+    instance for a tool.
     """
 
     _made_of: tuple[Any, dict[str, Any]]
     sessions: EpisodeSessions
 
     def close(cls) -> None:
-        """Close every session; also done at the end of the program."""
+        """Close every session; called at interpreter exit too."""
         background.run(cls.sessions.aclose())
 
 
 def _reduced(cls: _EnvironmentType) -> Any:
-    """Pickle a class by the arguments of `environment_factory`: another process calls it anew."""
+    """Pickle a class as the arguments of `environment_factory`, which unpickling calls again."""
     made_of = cls.__dict__.get("_made_of")
     return cls.__qualname__ if made_of is None else (_made_elsewhere, made_of)
 
@@ -111,8 +113,8 @@ def _made_elsewhere(environment: Any, options: dict[str, Any]) -> type[RolloutEn
 class RolloutEnvironment(metaclass=_EnvironmentType):
     """The base class of `environment_factory`'s classes: an instance is a rollout's environment.
 
-    The tools are methods of the subclass. What TRL shall not take for a tool is a property, which
-    can be read at any time (TRL before 1.15 reads them all), or belongs to the metaclass.
+    The tools are methods of the subclass. Members that TRL must not take for tools are properties,
+    or belong to the metaclass. TRL before 1.15 reads all properties, so they must never raise.
     """
 
     sessions: ClassVar[EpisodeSessions]
@@ -126,7 +128,7 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
         if self._config.is_elsewhere:
             check_worker()
 
-    # ------------------------------------------------------------------ of the episode
+    # ------------------------------------------------------------------ the episode
 
     @property
     def reward(self) -> float | None:
@@ -142,12 +144,12 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
 
     @property
     def unscored(self) -> str | None:
-        """Reason why there is no reward."""
+        """Reason why there is no reward; None if there is one."""
         return self._score.unscored
 
     @property
     def done(self) -> bool:
-        """True if the episode came to an end."""
+        """Whether the episode is over."""
         return self._session is not None and self._session.is_over
 
     @property
@@ -161,15 +163,15 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
             return Score(unscored=NOT_BEGUN)
         return self._session.score(self._config.unfinished)
 
-    # ------------------------------------------------------------------ what methods do
+    # ------------------------------------------------------------------ reset and tools
 
     def reset(self, **columns: Any) -> Content | None:
-        """Begin an episode by the columns of a dataset's row."""
+        """Begin an episode with the columns of a dataset's row."""
         config = self._config
         arguments, may_ignore = episode_arguments(columns, config.columns)
         config.begin(self, columns, arguments)
         if self._session is None:
-            # TRL makes all of them before the first batch.
+            # TRL creates all instances before the first batch, so `places` is complete.
             self.sessions.check_room(len(config.places))
             self._session = background.run(self.sessions.take())
         elif self._has_begun:
@@ -178,14 +180,14 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
         try:
             first = background.run(self._session.reset(may_ignore=may_ignore, **arguments))
         except CapacityError:
-            raise  # so it is with each batch: training would go on with the rest of each group
+            raise  # every batch would fail so, and training would use incomplete groups
         except TaskNotTaken as error:
             raise TaskNotTaken(f"{error}. {COLUMNS_CURE}") from error
         except Exception:
             if self._session.failure is None:
                 raise
             config.streak.ended(self._session.failure)
-            return None  # its reward is None: the rollout is left out
+            return None  # the reward is None, so TRL leaves the rollout out
         self._has_begun = True
         seen = self._session.look_at(first)
         pictures = "".join(one["data"] for one in seen.pictures)
@@ -205,7 +207,7 @@ class RolloutEnvironment(metaclass=_EnvironmentType):
 
 
 class _RewardingEnvironment(RolloutEnvironment):
-    """One whose reward TRL asks for."""
+    """A `RolloutEnvironment` with the `get_reward` that TRL calls."""
 
     def get_reward(self) -> float | None:
         """Return the episode's reward; None for an unscored episode."""
@@ -218,9 +220,9 @@ class _FactoryConfig:
     """Settings and state that all instances of a class share.
 
     Attributes:
-        is_elsewhere: The class was unpickled, in a process of AsyncGRPO. No trainer calls there,
-            and instances begin again while others of their group have not begun: a batch has no
-            end, and a row's columns alone tell which episode it is.
+        is_elsewhere: Whether the class was unpickled, in a process of AsyncGRPO. There is no
+            calling trainer there, and an instance may begin again before others of its group have
+            begun. So batches cannot be told apart, and only a row's columns identify the episode.
     """
 
     def __init__(
@@ -240,17 +242,17 @@ class _FactoryConfig:
         self.places: weakref.WeakSet[RolloutEnvironment] = weakref.WeakSet()
         self._gives_seeds = beginnings is not None
         self._seed = seed
-        self._checked: weakref.ref[Any] | None = None  # the trainer that was looked at
+        self._checked: weakref.ref[Any] | None = None  # the trainer that passed the checks
         self._lock = threading.Lock()
         self._batch_of_clock = ("", -1, 0)
-        self._begun: set[int] = set()  # without a trainer: who has begun in this batch
+        self._begun: set[int] = set()  # without a trainer: ids of instances begun in this batch
         self._batch = 0
         self._last_row, self._alike = "", 0
 
     def begin(
         self, place: RolloutEnvironment, columns: Mapping[str, Any], arguments: dict[str, Any]
     ) -> None:
-        """Note the beginning of a rollout; add the seed of the group if the row has none.
+        """Record the beginning of a rollout; add the seed of the group if the row has none.
 
         Raises:
             TrainingRefused: The trainer would train on a wrong signal.
@@ -272,9 +274,9 @@ class _FactoryConfig:
             arguments["seed"] = seed
 
     def _seed_of_row(self, place: RolloutEnvironment, row: Mapping[str, Any]) -> int:
-        """Return the seed of the rollouts of a row in this batch.
+        """Return the seed of a row's rollouts in this batch.
 
-        A batch ends when an instance begins that has already begun in it.
+        A new batch begins when an instance begins for the second time.
         """
         digest = digest_of(row)
         with self._lock:
@@ -313,55 +315,54 @@ def environment_factory(
 ) -> type[RolloutEnvironment]:
     """Make a class for TRL's ``environment_factory``.
 
-    Each instance has a session of its own, which it keeps from episode to episode: there must be
-    room for as many as TRL plays rollouts at once, ``per_device_train_batch_size`` times
-    ``steps_per_generation`` (by default ``gradient_accumulation_steps``) on each process; what is
-    missing is an error, and nothing waits for ever.
+    Each instance keeps a session of its own from episode to episode. So each process needs
+    ``per_device_train_batch_size`` times ``steps_per_generation`` sessions; the latter defaults to
+    ``gradient_accumulation_steps``. If the server has too few slots, ``reset`` raises
+    `CapacityError` instead of waiting.
 
     A rollout whose environment has failed has no reward: its advantage is 0, and it does not count
-    in its group. Wrap further reward functions by `skip_failures`.
+    in its group. Wrap other reward functions in `skip_failures`.
 
-    All rollouts of a group begin alike. Where the dataset has no ``seed``, one follows from the
-    trainer's step, the batch and the group, so that it is the same on each process and after
-    resuming, and evaluations have the same episodes each time. What the environment shows first is
-    compared within each group.
+    All rollouts of a group begin alike. If the dataset has no ``seed``, the seed is derived from
+    the trainer's step, the batch and the group. So it is the same on each process and after
+    resuming, and each evaluation has the same episodes. The first observations are compared within
+    each group.
 
-    The class can be pickled if `environment` can: another process connects by itself.
+    The class can be pickled if `environment` can: another process connects on its own.
 
     Args:
-        environment: As `openenv.rollout` takes it: an address, the name of an environment that is
-            installed, an environment class, a client, an `EnvPool`.
-        columns: The dataset's columns that ``reset`` is called with; a mapping names the argument
-            of each. Default: all that are not None, but for ``prompt``, ``environment``,
-            ``chat_template_kwargs``, ``completion_ids``, and ``task_id`` where ``openenv_task``
-            stands beside it.
-        unfinished: What an episode is worth that the model has not brought to its end; see
+        environment: The environment, as `openenv.rollout` takes it: an address, the name of an
+            installed environment, an environment class, a client, or an `EnvPool`.
+        columns: The dataset's columns that ``reset`` is called with, or a mapping from columns to
+            arguments. Default: all that are not None, except ``prompt``, ``environment``,
+            ``chat_template_kwargs``, ``completion_ids``, and, if there is an ``openenv_task``,
+            ``task_id``.
+        unfinished: Reward of an episode that the model has not finished; see
             `openenv.rollouts.episode_sessions.Unfinished`.
-        gives_reward: Have a ``get_reward``, which TRL then takes as one of its rewards. Without,
-            pass ``reward_funcs`` that read ``environments[i].reward``.
-        is_async: Make the tools ``async def``: calls that a model makes in one turn overlap where
-            the environment can.
-        retries: Further attempts at a reset whose failure may pass.
-        failures_in_a_row: After how many failed episodes in a row training ends, whether a reset
-            or a step failed; None never. A server without room, and an argument that ``reset``
-            does not take, end it at once.
-        name: Of the class, and so of the reward in TRL's logs. Default: after the environment.
-        shows: The fields of observations that the model is shown, in this order. Default: all that
-            are public.
-        shows_pictures: Give TRL the pictures of observations, for a model that sees: then ``reset``
-            and tools return parts where there are any. Without, a picture raises `NotSupported`.
+        gives_reward: Define ``get_reward``, which TRL uses as one of its rewards. If False, pass
+            ``reward_funcs`` that read ``environments[i].reward``.
+        is_async: Make the tools ``async def``, so that the calls of one turn overlap if the
+            environment allows it.
+        retries: Further attempts at a reset after a passing failure.
+        failures_in_a_row: End training after this many episodes in a row failed in a reset or a
+            step. None: never. A full server, or an argument that ``reset`` does not take, ends
+            training at once.
+        name: Name of the class, and so of the reward in TRL's logs. Default: the environment's.
+        shows: Observation fields that the model sees, in this order. Default: all public fields.
+        shows_pictures: Pass the pictures of observations to TRL, for a vision model: ``reset`` and
+            tools then return a list of parts. If False, a picture raises `NotSupported`.
         seed: The seed from which the seeds of groups are derived.
-        equal_beginnings: Give seeds where the dataset has none, and raise `UnequalBeginnings` if
-            two rollouts of a group begin differently. False leaves beginnings to chance.
+        equal_beginnings: Give seeds if the dataset has none, and raise `UnequalBeginnings` if two
+            rollouts of a group begin differently. If False, beginnings are left to chance.
 
     Returns:
-        The class. It has a `meter`, of all its instances, and can be closed by ``close()``.
+        The class. It has a `meter` that covers all its instances, and a ``close()``.
 
     Raises:
-        NotSupported: The version of TRL that is installed is too old for this.
-        OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
-        TypeError: `environment` is no environment.
-        ValueError: Observations have no field of a name in `shows`.
+        NotSupported: The installed version of TRL is too old.
+        OpenEnvError: The environment cannot be reached, or does not say how to act in it.
+        TypeError: `environment` is not an environment.
+        ValueError: `shows` names a field that observations do not have.
     """
     check_trl(LOWEST_WITH_FACTORY)
     options = {
@@ -408,15 +409,15 @@ def episode_arguments(
         columns: The columns to use; see `environment_factory`.
 
     Returns:
-        The arguments; and which of them the environment may ignore.
+        The arguments, and those of them that the environment may ignore.
 
     Raises:
-        KeyError: The row has not all of the columns.
+        KeyError: The row lacks one of the columns.
     """
     written = row.get(TASK_COLUMN)
     may_ignore: frozenset[str] = frozenset()
     if columns is None:
-        # A row that has a task has its id beside it, for people.
+        # A row with a task also has the task's id, which is for people only.
         others = OF_TRL | {TASK_COLUMN} | ({"task_id"} if written is not None else set())
         found = {
             name: value
@@ -442,7 +443,7 @@ _left_out: set[str] = set()
 def _can_be_sent(name: str, value: Any) -> bool:
     """Return whether a column can be sent to a reset; pictures for the model cannot."""
     if name not in OF_BOTH:
-        return True  # what cannot be sent is an error there
+        return True  # if it cannot be sent, the reset raises
     try:
         json.dumps(value)
     except (TypeError, ValueError):
@@ -458,7 +459,7 @@ def _can_be_sent(name: str, value: Any) -> bool:
     return True
 
 
-# ------------------------------------------------------------------ its methods
+# ------------------------------------------------------------------ methods of the class
 
 
 def _tool_method(word: str, tool: AgentTool, *, is_async: bool) -> Any:
@@ -475,7 +476,7 @@ def _tool_method(word: str, tool: AgentTool, *, is_async: bool) -> Any:
 
 
 def _content(text: str, pictures: Sequence[Mapping[str, Any]]) -> Content:
-    """Return a text; with pictures, the parts that TRL takes."""
+    """Return the text, or if there are pictures, the list of parts that TRL takes."""
     if not pictures:
         return text
     from PIL import Image
@@ -488,7 +489,7 @@ def _content(text: str, pictures: Sequence[Mapping[str, Any]]) -> Content:
 
 
 def _says(prompt: Any) -> bool:
-    """Return whether the prompt's last message, which the observation follows, has words."""
+    """Return whether the prompt's last message, which the observation follows, has content."""
     if isinstance(prompt, str):
         return bool(prompt)
     return bool(prompt and prompt[-1].get("content"))

@@ -1,13 +1,14 @@
-"""Model calls shared by all processes of a training: equally many, of equal size.
+"""Collective model calls by all processes of a training run, equal in number and size.
 
-Where processes share a model that replies to all of them at once (a vLLM server, weights that are
-split by FSDP or ZeRO), TRL's `_generate_single_turn` is a collective call: each process has to make
-it equally often, and with equally many prompts, or they get each other's completions, or wait for
-ever. Rollouts end when they end, so that no process knows how often the others will ask.
+If processes share a model that replies to all of them at once (a vLLM server, or weights split by
+FSDP or ZeRO), TRL's `_generate_single_turn` is a collective call. Each process has to make it
+equally often and with equally many prompts; otherwise processes get each other's completions or
+wait forever. But rollouts differ in length, so no process knows how often the others will call.
 
-So what all processes want replies to is put together, and parted evenly; each process asks for its
-part, with at most one prompt that nobody needs; and the replies go back to who needs them. One that
-has ended goes on taking part until all have. One that fails tells the others.
+So each round gathers the sequences of all processes and splits them evenly. Each process calls the
+model with its share, padded with at most one unneeded prompt, and the replies return to the
+processes that need them. A process that has finished keeps taking part until all have finished. A
+process that fails tells the others.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ Ask = Callable[[list[list[int]]], Replies]
 
 
 class ProcessFailed(RuntimeError):
-    """Another process of the training has failed."""
+    """Another process of the training run has failed."""
 
 
 class SharedModel:
-    """A model that all processes of a training ask together.
+    """A model that all processes of a training run call together.
 
     Args:
-        ask: Has the model reply; collective.
-        gather: Returns a value of all processes in order; a collective call.
-        idle: A prompt that may be replied to in vain.
+        ask: Calls the model; a collective call.
+        gather: Returns the values of all processes in order; a collective call.
+        rank: The rank of this process.
+        idle: A prompt that pads a share; its reply is discarded.
     """
 
     def __init__(
@@ -43,17 +45,17 @@ class SharedModel:
         self._is_gathering = False
 
     def generate(self, sequences: list[list[int]]) -> Replies:
-        """Return the model's reply to each sequence; other processes ask at the same time.
+        """Return the model's reply to each sequence; the other processes call at the same time.
 
         Raises:
             ProcessFailed: Another process has failed.
         """
         found = self._round(sequences)
-        assert found is not None  # since there are sequences, this process has not ended
+        assert found is not None  # the round had sequences, at least those of this process
         return found
 
     def run(self, play: Callable[[], T]) -> T:
-        """Play, and take part until all processes have played."""
+        """Call `play`, then take part in rounds until all processes have finished."""
         try:
             played = play()
         except Exception as error:
@@ -65,8 +67,8 @@ class SharedModel:
         return played
 
     def _round(self, sequences: list[list[int]]) -> Replies | None:
-        """Ask once, together with all processes; return None if no process asks."""
-        # What fails within is failing on each process, or cannot be told by another gathering.
+        """Call the model once, together with all processes; return None if none has sequences."""
+        # An error within a round occurs on all processes, or cannot be reported by a gather.
         self._is_gathering = True
         wanted = self._gathered(sequences)
         together = [one for its in wanted for one in its]

@@ -1,8 +1,8 @@
-"""Reward functions for TRL, and the rule that a failed environment has no reward from anybody.
+"""Reward functions for TRL that skip rollouts whose environment has failed.
 
-TRL adds up the rewards of all functions and takes a None for 0, unless each of them returned None.
-So one function that scores a rollout whose environment has failed makes that rollout count, with
-the environment's part as 0. `skip_failures` makes a function return None for such a rollout.
+TRL sums the rewards of all functions and counts None as 0, unless every function returned None. So
+one function that scores a rollout whose environment has failed makes that rollout count, with 0 as
+the environment's reward. `skip_failures` makes a function return None for such a rollout.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from openenv.errors import OpenEnvError
 
 SKIPS = "_openenv_skips_failures"
 TRANSCRIPT = "transcript"
-"""The column of TRL's table of completions that has the conversation in words."""
+"""The column of TRL's table of completions that holds the conversation as text."""
 
 
 class TrainingRefused(OpenEnvError, ValueError):
-    """The trainer is set up in a way that would train on a wrong signal."""
+    """The trainer's configuration would train on a wrong signal."""
 
 
 def env_reward(
@@ -31,10 +31,11 @@ def env_reward(
 ) -> list[float | None]:
     """Return the environment's rewards, given by `rollout_func`: a reward function for TRL.
 
-    It also writes the conversations into TRL's table of completions, as the column `transcript`.
+    The conversations are added to TRL's table of completions as the column ``transcript``.
 
     Args:
-        env_reward: The reward of each rollout; None where it has none, and TRL leaves it out.
+        env_reward: The reward of each rollout; None if unscored, so that TRL leaves the rollout
+            out.
         env_messages: The conversation of each rollout.
         log_extra: TRL's function that adds a column to the table.
     """
@@ -59,14 +60,14 @@ def skip_failures(reward_func: Callable[..., Any]) -> Callable[..., Any]:
         GRPOTrainer(..., environment_factory=Blackjack, reward_funcs=skip_failures(brevity))
 
     Args:
-        reward_func: A reward function of TRL, plain or ``async def``.
+        reward_func: A reward function of TRL, ``def`` or ``async def``.
 
     Returns:
-        The same function otherwise, under the same name.
+        The wrapped function, under the same name.
 
     Raises:
-        TypeError: It is not a function: a reward model, or the name of one, cannot return None;
-            call it from a function, and pass that.
+        TypeError: `reward_func` is not a function. A reward model, or its name, cannot return None:
+            call the model from a function, and pass that function.
     """
     if not callable(reward_func) or hasattr(reward_func, "forward"):
         raise TypeError(
@@ -100,7 +101,7 @@ def skips_failures(reward_func: Any) -> bool:
 def check_reward_functions(trainer: Any) -> None:
     """Refuse reward functions that would make failed rollouts count.
 
-    A single function is not refused: TRL leaves out the rollouts for which it returns None.
+    A single function is accepted: TRL leaves out the rollouts for which it returns None.
 
     Raises:
         TrainingRefused: One of several is not wrapped by `skip_failures`.

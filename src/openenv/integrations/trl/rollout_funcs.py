@@ -1,8 +1,8 @@
 """TRL's `rollout_func` for any environment: all rollouts of a batch act at the same time.
 
-TRL's own loop, of `environment_factory`, carries out one call after the other. Where a step takes
-its time (a sandbox, a browser, a server far away) that is what a training step takes. Here the
-model replies to all rollouts of a batch, then all their environments step at once.
+TRL's own loop, which `environment_factory` uses, carries out one call after the other. Slow
+environments (a sandbox, a browser, a distant server) then dominate a training step. Here the model
+replies to all rollouts of a batch, and then all their environments step at once.
 """
 
 from __future__ import annotations
@@ -54,45 +54,43 @@ def rollout_func(
         rollouts = rollout_func("blackjack")
         GRPOTrainer(..., rollout_func=rollouts, reward_funcs=env_reward)
 
-    Beside the tokens, it gives ``env_mask``, which is 0 for the tokens that the model did not
-    write; and the columns ``env_reward``, ``env_unscored``, ``env_steps`` and ``env_messages``. A
-    rollout that has no reward is masked as a whole, and counts nowhere.
+    Besides the tokens, the function returns ``env_mask``, which is 0 for tokens that the model did
+    not write, and the columns ``env_reward``, ``env_unscored``, ``env_steps`` and ``env_messages``.
+    A rollout without a reward is masked entirely and does not count.
 
-    TRL hands over prompts only, and by its prompt a row of the dataset is found again, whose
-    columns the environment is reset with. Rows of one prompt may differ by their ``seed`` alone:
-    each group is given one of the seeds, in an evaluation one after the other, and reward functions
-    then get the columns of the row with that seed, in place of the row that TRL took. Where there
-    are no
-    seeds, one follows from the trainer's step, the batch and the group, so that it is the same
-    after resuming. What the environment shows first is compared within each group.
+    TRL passes prompts only. So the row of the dataset, whose columns the environment is reset with,
+    is looked up by its prompt. Rows with the same prompt may differ only in their ``seed``. Each
+    group then gets one of the seeds (evaluations take them in order), and reward functions get the
+    columns of the row with that seed instead of the row that TRL took. If the dataset has no seeds,
+    the seed is derived from the trainer's step, the batch and the group, so that it is the same
+    after resuming. The first observations are compared within each group.
 
-    Where there are several processes they ask the model together, so that each gets the replies to
-    its own rollouts.
+    Several processes call the model together, so that each gets the replies to its own rollouts.
 
     Args:
-        environment: As `openenv.rollout` takes it.
-        rows: The rows of the dataset. Default: the trainer's, of training or of evaluation.
+        environment: The environment, as `openenv.rollout` takes it.
+        rows: The rows of the dataset. Default: those of the trainer's current dataset, training or
+            evaluation.
         columns: The columns to use; see `environment_factory`.
-        at_once: How many rollouts are played at the same time, each in a session of its own.
-            Default: a whole batch.
+        at_once: Maximum number of concurrent rollouts, each in a session of its own. Default: a
+            whole batch.
         max_turns: Maximum number of replies.
-        unfinished: Reward of an episode that the model has not brought to an end.
+        unfinished: Reward of an episode that the model has not finished.
         told: How the model is told how to act: ``tools``, ``json`` or ``text``; see
             `openenv.rollouts.tokens.Chat`.
         seed: The seed from which the seeds of groups are derived.
-        retries: Further attempts at a reset whose failure may pass.
-        failures_in_a_row: After how many failed rollouts in a row training ends; None never.
-        shows: The fields of observations that the model is shown, in this order. Default: all that
-            are public.
-        equal_beginnings: Give seeds where the dataset has none, and raise `UnequalBeginnings` if
-            two rollouts of a group begin differently. False leaves beginnings to chance.
+        retries: Further attempts at a reset after a passing failure.
+        failures_in_a_row: End training after this many failed rollouts in a row. None: never.
+        shows: Observation fields that the model sees, in this order. Default: all public fields.
+        equal_beginnings: Give seeds if the dataset has none, and raise `UnequalBeginnings` if two
+            rollouts of a group begin differently. If False, beginnings are left to chance.
 
     Raises:
-        NotSupported: The version of TRL that is installed is too old for this.
-        OpenEnvError: The environment cannot be reached, or does not tell how one acts in it.
-        TypeError: `environment` is no environment.
-        ValueError: Two rows have one prompt, and differ by more than their seeds; `at_once` is not
-            positive; observations have no field of a name in `shows`.
+        NotSupported: The installed version of TRL is too old.
+        OpenEnvError: The environment cannot be reached, or does not say how to act in it.
+        TypeError: `environment` is not an environment.
+        ValueError: Two rows with the same prompt differ in more than their seeds, `at_once` is not
+            positive, or `shows` names a field that observations do not have.
     """
     check_trl()
     known = None if rows is None else _by_prompt(rows, columns, "`rows`")
@@ -113,8 +111,10 @@ class _PromptEpisode:
     """The episode of the rows with the same prompt.
 
     Attributes:
-        seeds: The seeds of the rows in order.
-        rows: The columns for reward functions of the row with each seed.
+        arguments: Arguments of reset, without the seed.
+        may_ignore: Those of the arguments that the environment may ignore.
+        seeds: The seeds of the rows, in order.
+        rows: For each seed, the columns of its row for reward functions.
         unclear: Columns in which two rows with the same prompt and seed differ.
     """
 
@@ -129,7 +129,7 @@ Known = dict[str, _PromptEpisode]
 
 
 class RolloutFunc:
-    """A rollout function for TRL. Made by `rollout_func`."""
+    """A rollout function for TRL, created by `rollout_func`."""
 
     def __init__(
         self,
@@ -156,13 +156,13 @@ class RolloutFunc:
         """Play a rollout for each prompt.
 
         Raises:
-            CapacityError: There is not room for as many as are played at once.
+            CapacityError: The server has too few slots for the concurrent rollouts.
             EnvironmentsFailing: Too many rollouts in a row have failed.
-            OpenEnvError: The environment cannot be reset so.
-            TrainingRefused: A reward function would count failed rollouts; or the trainer has no
-                dataset that can be read.
+            OpenEnvError: The environment cannot be reset with these arguments.
+            TrainingRefused: A reward function would count failed rollouts, or the trainer's dataset
+                cannot be read.
             UnequalBeginnings: Two rollouts of a group have begun differently.
-            ValueError: A prompt is none of the rows'.
+            ValueError: No row has one of the prompts.
         """
         if self._trainer is None or self._trainer() is not trainer:
             check_reward_functions(trainer)
@@ -201,25 +201,25 @@ class RolloutFunc:
         rows = [_row(one, trainer) for one in played]
         found: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
         if any(len(one.seeds) > 1 for one in known.values()):
-            # TRL merges them over the columns of its own row, whose seed may be another.
+            # TRL merges these over the columns of its own row, whose seed may differ.
             columns = [row for _, _, row in chosen]
             for name in dict.fromkeys(name for row in columns for name in row):
                 found.setdefault(name, [row.get(name) for row in columns])
         if any(one is None for one in found["logprobs"]):
-            found["logprobs"] = None  # the trainer computes them
+            found["logprobs"] = None  # then the trainer computes them
         return found
 
     def close(self) -> None:
-        """Close every session; also done at the end of the program."""
+        """Close every session; called at interpreter exit too."""
         self._player.close()
 
-    # ------------------------------------------------------------------ which episodes
+    # ------------------------------------------------------------------ choice of episodes
 
     def _choose(
         self, prompts: Sequence[Any], trainer: Any, known: Known
     ) -> list[tuple[dict[str, Any], frozenset[str], dict[str, Any]]]:
-        """Return for each prompt the arguments of reset, those that the environment may ignore, and
-        the columns of the row.
+        """Return for each prompt the arguments of reset, those of them that the environment may
+        ignore, and the columns of the row.
         """
         accelerator, of_each = trainer.accelerator, group_size(trainer)
         clock = clock_of(trainer)
@@ -237,8 +237,8 @@ class RolloutFunc:
                 )
             arguments, row = dict(episode.arguments), episode.rows[0]
             if episode.seeds:
-                # In turn in an evaluation; in training from an offset that follows from the batch,
-                # so that the groups of a batch differ.
+                # Evaluations take the seeds in order. Training starts at an offset derived from the
+                # batch, so that batches differ, and so do the groups of a batch.
                 is_eval = clock.mode == "eval"
                 offset = clock.groups if is_eval else clock.seed(self._seed, -1)
                 place = (offset + group) % len(episode.seeds)
@@ -249,7 +249,7 @@ class RolloutFunc:
         return chosen
 
     def _read(self, trainer: Any) -> Known:
-        """Read the rows of the dataset that the trainer takes prompts from now; read once."""
+        """Return the rows of the trainer's current dataset, training or evaluation; read once."""
         mode = mode_of(trainer)
         name = f"{mode}_dataset"
         dataset: Any = getattr(trainer, name, None)
@@ -272,11 +272,11 @@ class RolloutFunc:
     def _compare(
         self, starts: Sequence[EpisodeStart], played: Sequence[TokenRollout], processes: int
     ) -> None:
-        """Compare what the rollouts of each group were shown first, on all processes."""
+        """Compare the first observations of each group's rollouts, on all processes."""
         seen = [
             (digest_of(start.arguments), str(rollout.messages[len(start.messages)]["content"]))
             for start, rollout in zip(starts, played, strict=True)
-            if len(rollout.messages) > len(start.messages)  # it has begun
+            if len(rollout.messages) > len(start.messages)  # the rollout has begun
         ]
         self._beginnings.forget()
         for its in gather_values(seen) if processes > 1 else [seen]:
@@ -289,7 +289,8 @@ def _generate(trainer: Any, sequences: list[list[int]]) -> tuple[Any, Any]:
     if "num_generations" in inspect.signature(generate).parameters:
         replies, logprobs = generate(sequences, None, {}, 1)
         return replies, _plain(logprobs)
-    # TRL before 1.14 has the number from itself, and would take prompts for copies of each other.
+    # TRL before 1.14 reads the number from the trainer, and would take prompts for copies of each
+    # other.
     kept = trainer.num_generations, trainer.num_generations_eval
     trainer.num_generations = trainer.num_generations_eval = 1
     try:
@@ -302,7 +303,8 @@ def _generate(trainer: Any, sequences: list[list[int]]) -> tuple[Any, Any]:
 def _row(rollout: TokenRollout, trainer: Any) -> dict[str, Any]:
     """Return the columns of a rollout for TRL.
 
-    One without a reply has a token that is not trained on. One without a reward has none that is.
+    A rollout without a reply gets one token, which is masked. A rollout without a reward is masked
+    entirely.
     """
     score = rollout.score
     is_empty = not rollout.completion_ids
@@ -312,7 +314,7 @@ def _row(rollout: TokenRollout, trainer: Any) -> dict[str, Any]:
     if score.value is None:
         mask = [0] * len(mask)
     if logprobs is not None and (installed_trl() or WITH_NAN_LOGPROBS) < WITH_NAN_LOGPROBS:
-        # There NaN would be the loss. A token whose log-probability is unknown is not trained on.
+        # In these versions NaN gets into the loss. Mask tokens with an unknown log-probability.
         mask = [0 if math.isnan(its) else one for one, its in zip(mask, logprobs, strict=True)]
         logprobs = [0.0 if math.isnan(its) else its for its in logprobs]
     return {
@@ -328,8 +330,8 @@ def _row(rollout: TokenRollout, trainer: Any) -> dict[str, Any]:
 
 
 def _plain(logprobs: Any) -> list[list[float]] | None:
-    """Return a number for each token: TRL lists the likeliest tokens, the sampled token first; an
-    unknown log-probability is NaN.
+    """Return one log-probability for each token, NaN if unknown. For each token TRL may give a list
+    of the likeliest tokens, in which the sampled token is first.
     """
     if logprobs is None:
         return None
@@ -338,10 +340,10 @@ def _plain(logprobs: Any) -> list[list[float]] | None:
 
 
 def _ends(trainer: Any) -> list[int]:
-    """Return the tokens that end a reply: the tokenizer's first, then the model's."""
+    """Return the tokens that end a reply: first the tokenizer's, then the model's."""
     tokenizer = trainer.processing_class
     own = getattr(tokenizer, "eos_token_id", None)
-    if own is None:  # a processor of images has its tokenizer inside
+    if own is None:  # an image processor has a `tokenizer` attribute
         own = getattr(getattr(tokenizer, "tokenizer", None), "eos_token_id", None)
     config = getattr(getattr(trainer, "model", None), "generation_config", None)
     found = [own, getattr(config, "eos_token_id", None)]
@@ -365,8 +367,8 @@ def _by_prompt(rows: Iterable[Mapping[str, Any]], columns: Columns | None, of: s
     """Return the episode of each prompt.
 
     Raises:
-        ValueError: Two rows have one prompt, and differ by more than their seeds; or nothing tells
-            which columns a reward function is to get.
+        ValueError: Two rows with the same prompt differ in more than their seeds, or the columns
+            for reward functions are ambiguous; see `_check_clear`.
     """
     found: Known = {}
     seen: dict[str, dict[str, int]] = {}
@@ -404,10 +406,10 @@ def _by_prompt(rows: Iterable[Mapping[str, Any]], columns: Columns | None, of: s
 
 
 def _check_clear(episodes: Iterable[_PromptEpisode], of: str) -> None:
-    """Refuse rows of which nothing tells which columns a reward function is to get.
+    """Refuse rows with ambiguous columns for reward functions.
 
     Raises:
-        ValueError: There are such rows.
+        ValueError: Rows with the same prompt and seed differ, and groups are given seeds.
     """
     unclear = sorted({name for one in episodes for name in one.unclear})
     if unclear and any(len(one.seeds) > 1 for one in episodes):

@@ -1,7 +1,7 @@
-"""Questions to the calling trainer: the batch and the group of a rollout.
+"""The batch and the group of a rollout, read from the calling trainer.
 
-TRL hands the trainer to a `rollout_func`. It calls ``reset`` of an environment with the columns of
-a row only, so there the trainer is looked for among the callers. Nothing else tells where a group
+TRL passes the trainer to a `rollout_func`, but calls an environment's ``reset`` with the columns of
+a row only. There the trainer is found among the caller frames. Nothing else tells where a group
 ends: rows may be equal, and the instances of a batch may be on several processes.
 """
 
@@ -20,19 +20,19 @@ from openenv.integrations.trl.rewards import (
 )
 from openenv.rollouts.jobs import derived_seed
 
-CALLERS = 12  # between a trainer and what is called by it
+CALLERS = 12  # maximum number of frames to search for a trainer
 MARKS = ("accelerator", "environments", "num_generations", "reward_funcs", "state")
-WORKER_MARKS = ("reward_funcs", "reward_func_names")  # of AsyncGRPO's, in a process of its own
+WORKER_MARKS = ("reward_funcs", "reward_func_names")  # AsyncGRPO's worker, in its own process
 
 _clocks: WeakKeyDictionary[Any, BatchClock] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
 class BatchClock:
-    """The position of a trainer: which batch of the step.
+    """The position of a trainer: its step, and the batch within the step.
 
-    A step may have several batches (gradient accumulation, evaluation). They are counted anew in
-    each step, so that a run that was resumed counts as one that was not.
+    A step may have several batches (gradient accumulation, evaluation). The count restarts in each
+    step, so that a resumed run counts like one that was never interrupted.
 
     Attributes:
         mode: ``train`` or ``eval``.
@@ -51,7 +51,7 @@ class BatchClock:
         self._begun: set[int] = set()
 
     def begin(self, trainer: Any, groups: int) -> None:
-        """Note that a batch begins.
+        """Record that a batch begins.
 
         Args:
             groups: Number of groups of the batch on all processes.
@@ -70,13 +70,13 @@ class BatchClock:
         return self.mode, self.step, self.number
 
     def reset_of(self, trainer: Any, place: Any) -> int:
-        """Note the reset of an environment; the first reset of a batch begins the batch.
+        """Record the reset of an environment; the first reset of a batch begins the batch.
 
         Args:
-            place: The environment, one of the trainer's.
+            place: One of the trainer's environments.
 
         Returns:
-            Which group it is of, counted over all processes.
+            The number of the environment's group, counted over all processes.
         """
         places = trainer.environments
         at = next((i for i, one in enumerate(places) if one is place), 0)
@@ -95,14 +95,14 @@ class BatchClock:
     def seed(self, base: int, group: int) -> int:
         """Return the seed of a group of this batch.
 
-        Each evaluation has the same seeds, so that evaluations can be compared.
+        All evaluations have the same seeds, so that they can be compared.
         """
         step = [self.step] if self.mode == "train" else []
         return derived_seed(base, self.mode, *step, self.number, group)
 
 
 def clock_of(trainer: Any) -> BatchClock:
-    """Return the clock of a trainer, shared by the trainer's environments."""
+    """Return the clock of a trainer, which its environments share."""
     with _lock:
         return _clocks.setdefault(trainer, BatchClock())
 
@@ -113,16 +113,16 @@ def mode_of(trainer: Any) -> str:
 
 
 def group_size(trainer: Any) -> int:
-    """Return how many rollouts a group has now."""
+    """Return the number of rollouts in a group, in training or evaluation."""
     is_training = trainer.model.training
     return int(trainer.num_generations if is_training else trainer.num_generations_eval)
 
 
 def calling_trainer(marks: Sequence[str] = MARKS) -> Any:
-    """Return the calling trainer of this thread; None without a trainer.
+    """Return the trainer among this thread's callers; None if there is none.
 
     Args:
-        marks: The attributes that tell it.
+        marks: Attributes by which the trainer is recognized.
     """
     frame = inspect.currentframe()
     for _ in range(CALLERS):
@@ -136,11 +136,11 @@ def calling_trainer(marks: Sequence[str] = MARKS) -> Any:
 
 
 def check_trainer(trainer: Any) -> None:
-    """Refuse a trainer that would train the model on a wrong signal by ``environment_factory``.
+    """Refuse a trainer that would train on a wrong signal with ``environment_factory``.
 
     Raises:
-        TrainingRefused: A reward function would count failed rollouts; or the completions of
-            several processes would be mixed up; or they would wait for each other for ever.
+        TrainingRefused: A reward function would count failed rollouts, the completions of several
+            processes would be mixed up, or the processes would wait for each other forever.
     """
     check_reward_functions(trainer)
     if trainer.accelerator.num_processes < 2:
@@ -185,7 +185,9 @@ def check_worker() -> None:
 
 
 def _splits_weights(accelerator: Any) -> str | None:
-    """Return what splits the weights over processes, so that a forward pass needs all of them."""
+    """Return the name of the method that splits weights over processes, if any; a forward pass then
+    needs all processes.
+    """
     plugin = getattr(accelerator.state, "deepspeed_plugin", None)
     if plugin is not None and int(plugin.zero_stage) == 3:
         return "ZeRO-3"

@@ -1,11 +1,11 @@
-"""The versions of TRL that are supported.
+"""Supported versions of TRL.
 
-- From 1.6 on, GRPOTrainer leaves a rollout out of its group's mean, with advantage 0, if each
-  reward function returned None for it. Before, None counts as a reward of 0.
-- From 1.8 on, an environment of ``environment_factory`` may have a ``get_reward``. Before, TRL
-  takes that for a tool; and 1.6 cannot read the calls of a model with a newer transformers.
-- From 1.11 on, a log-probability that vLLM does not know may be NaN. Before, NaN gets into the
-  loss.
+- Since 1.6, GRPOTrainer leaves a rollout out of its group's mean, with advantage 0, if each reward
+  function returned None for it. Earlier versions count None as a reward of 0.
+- Since 1.8, an environment of ``environment_factory`` may have a ``get_reward``. Earlier versions
+  take it for a tool, and 1.6 cannot parse a model's tool calls with a newer transformers.
+- Since 1.11, a log-probability that vLLM does not know may be NaN. In earlier versions, NaN gets
+  into the loss.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ def installed_trl() -> tuple[int, int] | None:
 
 
 def check_trl(lowest: tuple[int, int] = LOWEST) -> None:
-    """Refuse a TRL that would train on a wrong signal.
+    """Refuse a version of TRL that would train on a wrong signal.
 
-    Nothing is checked where TRL is not installed: the class of `environment_factory` works alone.
+    If TRL is not installed, nothing is checked: the classes of `environment_factory` work without
+    it.
 
     Raises:
-        NotSupported: The version that is installed is too old.
+        NotSupported: The installed version is too old.
     """
     version = installed_trl()
     if version is None or version >= lowest:
