@@ -34,6 +34,11 @@ def four() -> Iterator[dict[str, Any]]:
     yield from ({"prompt": str(i)} for i in range(4))
 
 
+def breaks() -> Iterator[dict[str, Any]]:
+    yield from ({"prompt": str(i)} for i in range(2))
+    raise OSError("the connection broke")
+
+
 def filtered() -> Taskset:
     return load_tasks(rows()).filter(lambda task: task.prompt != "2")
 

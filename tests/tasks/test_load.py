@@ -266,6 +266,14 @@ def test_a_generator_is_a_stream() -> None:
     assert stream.find("train/7") == 7
 
 
+def test_a_stream_that_fails_does_not_look_as_if_it_had_ended() -> None:
+    stream = load_tasks("tasks.sources:breaks")
+    for _ in range(2):
+        assert stream[1].prompt == "1"
+        with pytest.raises(OSError, match="the connection broke"):
+            stream.at(2)
+
+
 def test_a_stream_that_ends_says_so() -> None:
     stream = load_tasks("tasks.sources:four")
     assert len(list(stream)) == 4

@@ -9,7 +9,7 @@ import time
 from typing import Any, ClassVar
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, create_model
 from support.environments import KINDS
 
 from openenv import Action, Environment, NotSupported, Observation, Refused, State, StepResult
@@ -482,8 +482,6 @@ def test_a_minimal_action_is_made_from_its_model() -> None:
     from enum import Enum
     from typing import Literal
 
-    from pydantic import Field
-
     class Side(Enum):
         LEFT = "left"
 
@@ -500,6 +498,24 @@ def test_a_minimal_action_is_made_from_its_model() -> None:
 
     action = minimal_action(Everything)
     assert (action.a, action.c, action.d, action.e, action.f) == (3, "aa", "x", Side.LEFT, [0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "bounds", "value"),
+    [
+        (float, {"gt": 0, "lt": 1}, 0.5),
+        (float, {"gt": 2}, 3.0),
+        (float, {"le": -1}, -1.0),
+        (float, {"lt": 0}, -1.0),
+        (int, {"gt": 0, "lt": 10}, 1),
+        (int, {"lt": 0}, -1),
+        (int, {"lt": 5}, 0),
+        (int, {"ge": 3, "le": 3}, 3),
+    ],
+)
+def test_the_bounds_of_a_number_are_kept(kind: Any, bounds: dict[str, Any], value: float) -> None:
+    model: Any = create_model("Bounded", __base__=Action, n=(kind, Field(**bounds)))
+    assert minimal_action(model).n == value
 
 
 class ByResult(Dice):

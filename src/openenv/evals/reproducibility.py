@@ -81,7 +81,7 @@ def _first(tasks: Any) -> Task | None:
         return None
     if isinstance(tasks, Taskset):
         return tasks.at(0)
-    if isinstance(tasks, Sequence):
+    if isinstance(tasks, Sequence) and not isinstance(tasks, str):
         return as_task(tasks[0], 1) if tasks else None
     raise _ReadOnce
 

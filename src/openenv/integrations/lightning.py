@@ -86,11 +86,12 @@ class GRPOSettings:
 
     def __post_init__(self) -> None:
         at_least = {"groups": 1, "generations": 2, "epochs": 1, "micro_batch": 1, "max_turns": 1}
+        at_least |= {"max_tokens": 1, "reply_tokens": 1}
         for name, least in at_least.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name}={value}; expected at least {least}")
-        for name in ("clip_low", "clip_high", "max_grad_norm"):
+        for name in ("temperature", "clip_low", "clip_high", "max_grad_norm"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value}; expected more than 0")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from openenv._internal.json import read_json
 from openenv._internal.quoting import closest, shortened
-from openenv._internal.timing import backoff_s
+from openenv._internal.timing import Expired, backoff_s, within
 from openenv.errors import Unscored
 from openenv.rewards.llm._per_loop import PerLoop
 from openenv.rewards.llm.client import LLMError
@@ -125,7 +125,7 @@ class LLMJudge(Rubric):
             asked += 1
             try:
                 async with self._turns.get():
-                    return await asyncio.wait_for(self.client.complete(prompt), self.timeout_s)
+                    return await within(self.timeout_s, self.client.complete(prompt))
             except Exception as error:
                 status = error.status if isinstance(error, LLMError) else None
                 may_pass = status is None or status in PASSING or status >= 500
@@ -136,7 +136,7 @@ class LLMJudge(Rubric):
             await asyncio.sleep(backoff_s(asked, self.backoff_s))
 
     def _words(self, error: Exception) -> str:
-        if isinstance(error, asyncio.TimeoutError):
+        if isinstance(error, Expired):
             return f"no reply within {self.timeout_s:g} s"
         status = getattr(error, "status", None)
         return type(error).__name__ + ("" if status is None else f" (status {status})")

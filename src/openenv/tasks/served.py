@@ -95,7 +95,7 @@ class ServedTasks:
         return (self.get_task(split, index) for index in places)
 
     def _of(self, split: str) -> Taskset:
-        if split not in self.tasksets:
+        if not isinstance(split, str) or split not in self.tasksets:
             listed = ", ".join(self.tasksets)
             hint = did_you_mean(str(split), self.tasksets)
             raise Refused(f"split: unknown split {split!r:.200}; expected one of {listed}{hint}")
@@ -136,7 +136,10 @@ class ServedTasks:
         if index is None:
             if not len(tasks):
                 raise Refused(f"split: {split!r} has no tasks")
-            index = Random(seed).randrange(len(tasks))  # nosec B311  # which task, no secret
+            try:
+                index = Random(seed).randrange(len(tasks))  # nosec B311  # which task, no secret
+            except TypeError:
+                raise Refused(f"seed: expected a whole number, got {seed!r:.200}") from None
         if type(index) is not int:
             raise Refused(f"index: expected a whole number, got {index!r:.200}")
         try:

@@ -478,11 +478,12 @@ class _Cursor:
         with self._turn:
             if position < self._position:
                 self._tasks, self._position = iter(stream), 0
+            reached, self._position = self._position, sys.maxsize  # if reading ends or fails
             for task in self._tasks:
-                self._position += 1
-                if self._position == position + 1:
+                reached += 1
+                if reached == position + 1:
+                    self._position = reached
                     return task
-            self._position = sys.maxsize
             return None
 
     def __reduce__(self) -> tuple[Any, ...]:

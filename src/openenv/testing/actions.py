@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from typing import Any, Literal, get_args, get_origin
 
 import annotated_types
@@ -39,7 +40,7 @@ def _minimal(annotation: Any, field: FieldInfo | None = None) -> Any:
         return minimal_action(annotation)
     simple = origin or annotation
     if simple in (int, float):
-        return simple(_lowest(field))
+        return simple(_lowest(field, is_whole=simple is int))
     if simple is str:
         return "a" * max(1, _shortest(field))
     if simple in (bool, dict, bytes, set):
@@ -54,16 +55,26 @@ def _minimal(annotation: Any, field: FieldInfo | None = None) -> Any:
     raise ValueError(f"no action can be made from a field of type {annotation}; pass actions=[...]")
 
 
-def _lowest(field: FieldInfo | None) -> float:
-    low, high = 0.0, float("inf")
+def _lowest(field: FieldInfo | None, *, is_whole: bool) -> float:
+    """Return the number nearest to 0, from above if possible, that the field's bounds allow."""
+    low, high, excluded = 0.0, math.inf, set[float]()
     for bound in field.metadata if field is not None else ():
         if isinstance(bound, annotated_types.Ge):
             low = max(low, float(bound.ge))  # type: ignore[arg-type]
         elif isinstance(bound, annotated_types.Gt):
-            low = max(low, float(bound.gt) + 1)  # type: ignore[arg-type]
+            low = max(low, float(bound.gt))  # type: ignore[arg-type]
+            excluded.add(float(bound.gt))  # type: ignore[arg-type]
         elif isinstance(bound, annotated_types.Le):
-            high = float(bound.le)  # type: ignore[arg-type]
-    return min(low, high)
+            high = min(high, float(bound.le))  # type: ignore[arg-type]
+        elif isinstance(bound, annotated_types.Lt):
+            high = min(high, float(bound.lt))  # type: ignore[arg-type]
+            excluded.add(float(bound.lt))  # type: ignore[arg-type]
+    nearest = min(low, high)
+    if nearest not in excluded:
+        return nearest
+    if low < high < math.inf and not is_whole:
+        return (low + high) / 2
+    return nearest + 1 if nearest == low and low < high else nearest - 1
 
 
 def _shortest(field: FieldInfo | None) -> int:

@@ -225,7 +225,7 @@ def _cases() -> Iterator[TrainerCase]:
     yield case(
         "several_calls",
         ScriptedReply(RIGHT),
-        cure="carry out every call of a reply, in order: Seat.act_by does",
+        cure="carry out every call of a reply, in order: EpisodeSession.act_by does",
     )
     yield case(
         "malformed_call",
@@ -274,7 +274,7 @@ def _cases() -> Iterator[TrainerCase]:
     yield case(
         "unscored",
         expected="left_out",
-        cure="a reward of None is not 0: Seat.score says why it is missing; leave the rollout out",
+        cure="a reward of None is not 0: EpisodeSession.score says why it is missing; leave the rollout out",
     )
     yield case(
         "unfinished",
@@ -282,7 +282,7 @@ def _cases() -> Iterator[TrainerCase]:
         expected="lost",
         repeats=True,
         cure="an episode that is given up is worth the lowest declared reward at most: "
-        'Seat.score("earned")',
+        'EpisodeSession.score("earned")',
     )
     yield case(
         "unfinished_without_a_range",
@@ -320,7 +320,7 @@ def _cases() -> Iterator[TrainerCase]:
         expected="picture",
         is_alone=True,
         cure="give a model that sees the picture as content, and refuse it for one that does not: "
-        "Seats.of(..., shows_pictures=True), or False",
+        "EpisodeSessions.of(..., shows_pictures=True), or False",
     )
 
 

@@ -54,6 +54,11 @@ class Exchange:
     seconds: float  # the time until the answer
     failure: str | None = None  # why no frame was received
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of both frames in UTF-8."""
+        return len(self.request.encode()) + len((self.response or "").encode())
+
     @cached_property
     def message(self) -> Any:
         """The parsed request, an object."""
@@ -228,8 +233,8 @@ class Transcript:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all frames, in characters."""
-        return sum(len(e.request) + len(e.response or "") for e in self.exchanges)
+        """The size of all frames."""
+        return sum(exchange.size_bytes for exchange in self.exchanges)
 
 
 def _comparable(exchange: Exchange) -> Any:

@@ -122,7 +122,7 @@ class RawSession:
             message["data"] = dict(data or {})
         request = to_json(message, inf_nan_mode="constants").decode()
         exchange = await self._send_and_receive(request)
-        self._budget.count_bytes(len(request) + len(exchange.response or ""))
+        self._budget.count_bytes(exchange.size_bytes)
         self._exchanges.append(exchange)
         return exchange
 

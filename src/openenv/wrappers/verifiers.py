@@ -350,9 +350,10 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
 
         Raises:
             IndexError: There is no task at this index.
-            Refused: The split does not exist, or the taskset is infinite.
+            Refused: The split does not exist.
         """
-        return _to_task(self._all(split)[index])
+        _check_split(split)
+        return _to_task(self._at(index))
 
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
@@ -361,8 +362,7 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
         return [_to_task(one) for one in self._all(split)[start:stop]]
 
     def _all(self, split: str = SPLIT) -> list[Any]:
-        if split != SPLIT:
-            raise Refused(f"split: expected {SPLIT!r}, got {split!r}")
+        _check_split(split)
         if not self._vf.taskset.bounded:
             raise Refused("the taskset has no end; ask for a task by its index")
         if self._listed is None:
@@ -379,13 +379,20 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
         return int(text)
 
     def _task(self, index: int) -> Any:
+        try:
+            return self._at(index)
+        except IndexError as error:
+            raise Refused(f"task: {error}") from None
+
+    def _at(self, index: int) -> Any:
         if self._vf.taskset.bounded:
-            found = self._all()[index : index + 1]
-        else:
-            found = list(itertools.islice(self._vf.taskset, index, index + 1))
-        if not found:
-            raise Refused(f"task: there are {len(self._all())}, and none at {index}")
-        return found[0]
+            listed = self._all()
+            if -len(listed) <= index < len(listed):
+                return listed[index]
+            raise IndexError(f"there are {len(listed)} tasks, and none at {index}")
+        for task in itertools.islice(self._vf.taskset, max(0, index), index + 1):
+            return task
+        raise IndexError(f"there is no task at {index}")
 
 
 def _must_be_awaited(method: str) -> NotSupported:
@@ -393,6 +400,11 @@ def _must_be_awaited(method: str) -> NotSupported:
         f"a rollout of verifiers goes on by itself, on an event loop: await {method}_async",
         feature=method,
     )
+
+
+def _check_split(split: str) -> None:
+    if split != SPLIT:
+        raise Refused(f"split: expected {SPLIT!r}, got {split!r}")
 
 
 def _to_task(task: Any) -> VerifiersTask:
