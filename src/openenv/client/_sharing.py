@@ -270,7 +270,7 @@ class _Group:
                 attempt.done.set_result(None)
             else:
                 attempt.done.set_exception(error)
-                attempt.done.exception()  # marks the error as retrieved: maybe nobody waits
+                attempt.done.exception()  # marks the error as retrieved, since no caller may wait
         return connection
 
     async def _wait(self) -> None:

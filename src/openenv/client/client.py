@@ -131,7 +131,6 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             ``discounted:0.95``, or a function; see `openenv.rewards.credit`.
         share_connection: Share connections with clients of the same event loop, server, key and
             options. If False, the client opens a connection of its own.
-            options; otherwise the client opens a connection of its own.
 
     Class attributes:
         observation_type: The observation model, if no type parameter gives it.

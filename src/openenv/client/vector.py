@@ -56,7 +56,7 @@ SESSIONS_A_CONNECTION = 256
 
 
 class AutoresetMode(Enum):
-    """What happens to environments whose episodes are over, in Gymnasium's names and values.
+    """The reset rule for environments whose episodes are over, in Gymnasium's names and values.
 
     `NEXT_STEP`: the next step resets the environment. Its action is ignored; the reward is 0.
     `SAME_STEP`: the environment is reset at once. The last observation and info are in

@@ -8,7 +8,7 @@ end of the session. `openenv.rollouts.replays` reads the files.
 One thread writes for all sessions of a server. Events reach it through a bounded queue, so a slow
 or full disk stalls no session: events that cannot be written are counted, also in the metrics. The
 log reports once that events are lost, and once how many were lost, when the disk again has room for
-a line as large as the one that it refused. Where events are missing in a file, a gap tells how
+a line as large as the one that it refused. If events are missing in a file, a gap tells how
 many. Until the gap can be written, the file is in debt: the thread tries again every half a second,
 also for sessions that have ended, and a last time when the server ends. If there is no room even
 then, the log names the files that lack events. These files have no line for the end of the session,

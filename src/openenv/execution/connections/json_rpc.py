@@ -1,11 +1,11 @@
 """The JSON-RPC of clients of the public package.
 
-The methods are ``tools/list`` and ``tools/call``, and ``openenv/session/create`` and ``close``;
-there is no handshake and there are no notifications. Requests arrive by POST `/mcp`, by WebSocket
-`/mcp`, and in `mcp` frames of `/ws`. A request becomes a command (`JsonRpcCommand`), so that the
-session serves it in its turn, like a step. Only environments that have tools, or accept actions
-that are tool calls, answer such requests. With the standard protocol
-(`openenv.server.mcp.bridge`), every environment answers.
+The methods are ``tools/list`` and ``tools/call``, ``openenv/session/create`` and ``close``, and our
+own ``openenv/session/agent_key``. There is no handshake and there are no notifications. Requests
+arrive by POST `/mcp`, by WebSocket `/mcp`, and in `mcp` frames of `/ws`. A request becomes a
+command (`JsonRpcCommand`), so that the session serves it in its turn, like a step. Only
+environments that have tools, or accept actions that are tool calls, answer such requests. With the
+standard protocol (`openenv.server.mcp.bridge`), every environment answers.
 """
 
 from __future__ import annotations
