@@ -1,10 +1,10 @@
-"""Clients of environments: `EnvClient`, `VectorEnv` and what carries their sessions.
+"""Clients of environments: `EnvClient`, `VectorEnv` and the connections that carry their sessions.
 
-Above: rollouts, the pool, evaluations and trainers' integrations use clients. Below: `protocol` has
-the rules of the wire.
+Rollouts, the pool, evaluations and the trainers' integrations build on this package. `protocol`
+defines the messages that it sends.
 
-Read first `client.py` (the calls of an `EnvClient`), then `session.py` (their order, time limits
-and errors), then `connection.py` (the engine, which `session_group.py` uses for `VectorEnv` too);
+Read `client.py` first (the calls of an `EnvClient`), then `session.py` (their order, time limits
+and errors), then `connection.py` (the engine, which `session_group.py` uses for `VectorEnv` too).
 `transports/` carries the frames. `hybrid.py` and `background.py` make the same calls work without
 `await`, from any thread.
 """

@@ -1,4 +1,4 @@
-"""Batches of actions, observations and infos: from many environments to arrays, and back."""
+"""Conversion between batches of arrays and the values of many environments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FINAL_OBS = "final_obs"  # stays an array of objects, as in Gymnasium
 def stack(values: Sequence[Any]) -> Any:
     """Stack the values of a field into an array, if all are numbers or arrays of equal shape.
 
-    Anything else (text, lists of different lengths, values of which some are missing) stays a list.
+    Anything else stays a list: text, lists of different lengths, batches with missing values.
     """
     first = values[0]
     kind = type(first)
@@ -30,7 +30,7 @@ def stack(values: Sequence[Any]) -> Any:
     if kinds <= NUMBERS:
         try:
             return np.array(values, dtype=None if len(kinds) == 1 else float)
-        except OverflowError:  # integers beyond what there is
+        except OverflowError:  # integers too large for NumPy
             return list(values)
     if len(kinds) > 1:
         return list(values)
@@ -45,13 +45,13 @@ def stack(values: Sequence[Any]) -> Any:
 def _stack_lists(values: Sequence[Any]) -> Any:
     try:
         array = np.array(values)
-    except ValueError:  # of different lengths
+    except ValueError:  # the lists have different lengths
         return list(values)
     return array if array.dtype.kind in "biuf" else list(values)
 
 
 def stack_observations(observations: Sequence[Any]) -> Any:
-    """Put observations that are mappings of the same fields into a mapping of batches."""
+    """Stack observations that are mappings of the same fields into a mapping of batches."""
     first = observations[0]
     if not all(issubclass(kind, Mapping) for kind in set(map(type, observations))):
         return stack(observations)
@@ -65,13 +65,13 @@ def rows_of(actions: Any, count: int, wrap: Callable[[Any], Any]) -> list[Any]:
     """Split a batch of actions into an action for each environment.
 
     Args:
-        actions: A sequence of actions, a mapping of batches (one a field), or an array whose
-            first axis is the environments.
-        count: How many environments.
-        wrap: Turns an action, or a bare value, such as a row of an array, into its fields.
+        actions: A sequence of actions, a mapping of batches (one per field), or an array whose
+            first axis is the environment.
+        count: Number of environments.
+        wrap: Turns an action or a bare value, such as a row of an array, into a dict of fields.
 
     Raises:
-        ValueError: There are more or fewer actions than environments.
+        ValueError: The number of actions differs from the number of environments.
     """
     if isinstance(actions, Mapping):
         columns = {name: _column(name, batch, count) for name, batch in actions.items()}
@@ -90,7 +90,7 @@ def _column(name: str, batch: Any, count: int) -> list[Any]:
 
 
 def plain_value(value: Any) -> Any:
-    """A value that is no array or number of NumPy: every action model takes those."""
+    """Convert a NumPy array or number to plain Python, which every action model accepts."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -101,7 +101,7 @@ def info_of(result: StepResult[Any]) -> dict[str, Any] | None:
     """Return what Gymnasium calls info: diagnostics, annotations and the details of the reward.
 
     Returns:
-        None if there is nothing of these.
+        The info; None if it would be empty.
     """
     metadata = result.metadata or {}
     info = {name: value for name, value in metadata.items() if name not in SAID_OTHERWISE}
@@ -114,7 +114,7 @@ def info_of(result: StepResult[Any]) -> dict[str, Any] | None:
 def gather_infos(infos: Iterable[Mapping[str, Any] | None], count: int) -> dict[str, Any]:
     """Gather the infos of environments into a dict of arrays, as Gymnasium does.
 
-    Under ``_key`` stands which environments have a value under ``key``.
+    The entry ``_key`` is a mask of the environments that have a value under ``key``.
     """
     gathered: dict[str, Any] = {}
     for index, info in enumerate(infos):
@@ -137,7 +137,7 @@ def _add_info(gathered: dict[str, Any], info: Mapping[str, Any], index: int, cou
 
 
 def _with_room_for(value: Any, known: Any, count: int, *, is_object: bool) -> Any:
-    """Return an array that can hold `value` too: of the same type, or else of objects."""
+    """Return an array with room for `value`: of the same type if possible, else of objects."""
     kind = type(value)
     is_number = kind in NUMBERS and not is_object
     is_array = kind is np.ndarray and not is_object
@@ -147,7 +147,7 @@ def _with_room_for(value: Any, known: Any, count: int, *, is_object: bool) -> An
         if is_array:
             return np.zeros((count, *value.shape), dtype=value.dtype)
         return np.full(count, None, dtype=object)
-    if isinstance(known, dict):  # it was a mapping for others
+    if isinstance(known, dict):  # other environments have a mapping here
         return np.array([_row(known, i) for i in range(count)], dtype=object)
     if known.dtype == object:
         return known

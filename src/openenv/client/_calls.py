@@ -1,11 +1,11 @@
 """A call that runs on an event loop, for a caller on another thread.
 
-The handler of a signal may raise in the caller's thread between any two of its instructions. Where
-that is just after a lock was taken, and before the block begins that would leave it, the lock is
-never left, as `threading.Condition` does it; and the loop, which needs the lock of a future to say
-what it came to, would wait for ever, with every client of the process. So a caller that waits takes
-no lock of the call's: it waits for one of its own that the loop has nothing to do with but to
-release it. Only a caller who has been interrupted takes that of the future, to cancel the call.
+A signal handler may raise in the caller's thread between any two of its instructions. If that
+happens just after a lock was taken, and before the block begins that would release it, the lock is
+never released, as `threading.Condition` uses it. The loop, which needs a future's lock to set its
+result, would then wait forever, with every client of the process. So a waiting caller takes no lock
+of the call: it waits for a lock of its own, which the loop only releases. Only a caller that was
+interrupted takes the lock of the future, to cancel the call.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class PendingCall(futures.Future[T]):
     """A call on an event loop, and the result or error of the call.
 
     Args:
-        loop: Where it runs.
-        receipt: What a server has answered; given back where the caller is cancelled or interrupted
-            before it has the result.
+        loop: The event loop that runs the call.
+        receipt: The server's answers; given back if the caller is canceled or interrupted before it
+            has the result.
 
     Attributes:
-        reports_error: Log the error of the call if nobody ever asks for the result, as asyncio
-            does of a task.
+        reports_error: Log the call's error if the result is never retrieved, as asyncio does for
+            tasks.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receipt: Receipt) -> None:
@@ -53,8 +53,8 @@ class PendingCall(futures.Future[T]):
         self._process = os.getpid()
         self._task: asyncio.Task[T] | None = None
         self._is_given_back = False
-        self._waiting: deque[LockType] = deque()  # what callers wait for, on their threads
-        # What it came to. `_has_come` is set last, before the callers are woken.
+        self._waiting: deque[LockType] = deque()  # locks that callers wait for on their threads
+        # The outcome. `_has_come` is set last, before the callers are woken.
         self._found: T | None = None
         self._has_come = False
 
@@ -65,7 +65,7 @@ class PendingCall(futures.Future[T]):
                 "the error of a client's call was never retrieved", exc_info=error
             )
 
-    # ------------------------------------------------------------------ on its loop
+    # ------------------------------------------------------------------ on the call's loop
 
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> None:
         """Start the call; called on the loop."""
@@ -89,7 +89,7 @@ class PendingCall(futures.Future[T]):
             self._come(None, futures.CancelledError())
             return
         error = task.exception()
-        if not self.set_running_or_notify_cancel():  # its caller has stopped waiting meanwhile
+        if not self.set_running_or_notify_cancel():  # the caller has stopped waiting meanwhile
             self._receipt.give_back()
             self._come(None, futures.CancelledError())
         elif error is None:
@@ -108,19 +108,19 @@ class PendingCall(futures.Future[T]):
     # ------------------------------------------------------------------ on the caller's thread
 
     def cancel(self) -> bool:
-        """Give the call up, unless the result is there."""
+        """Cancel the call, unless the result is there."""
         was_cancelled = self.cancelled()
         if not super().cancel():
             return False
         task = self._task
         if task is not None and not was_cancelled:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the task
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the task with it
                 self._loop.call_soon_threadsafe(task.cancel)
         return True
 
     def drop(self, error: BaseException) -> None:
-        """Note that the caller got `error` in place of the result. Where that is not what the call
-        came to, it is cancelled, or its answer given back. May be repeated.
+        """Note that the caller got `error` in place of the result. If the call ends otherwise, it
+        is canceled, or its answer is given back. Safe to repeat.
         """
         if error is self._error:
             self._receipt.forget()
@@ -140,7 +140,7 @@ class PendingCall(futures.Future[T]):
         """Wait for the result, blocking.
 
         Raises:
-            SessionLost: It has not come, and this is a forked process: it never will.
+            SessionLost: The result is missing and this process is a fork, so it will never come.
         """
         try:
             if not self._has_come:
@@ -163,11 +163,11 @@ class PendingCall(futures.Future[T]):
         called = allocate_lock()
         called.acquire()
         self._waiting.append(called)
-        if not self._has_come:  # otherwise it may have come before the loop could see this lock
+        if not self._has_come:  # if it came before the loop could see this lock, nothing wakes it
             called.acquire()
 
     async def awaited(self) -> T:
-        """Wait for the result on the loop that runs here."""
+        """Wait for the result on the running loop."""
         try:
             found = await asyncio.wrap_future(self)
         except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit) as error:

@@ -1,4 +1,4 @@
-"""Resumption of a broken connection: the sessions go on over another transport."""
+"""Resumption of a broken connection: the sessions continue over another transport."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 HELLO_LIMIT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
-# A packet that was lost as the network was away is sent again after ever longer pauses: another
-# attempt may be quicker than waiting for that.
+# TCP resends a packet that was lost during an outage after ever longer pauses, so a new attempt may
+# be quicker than waiting.
 FIRST_ATTEMPT_S, LONGEST_ATTEMPT_S = 1.0, 16.0
 WORTH_SAYING_S = 1.0
 
@@ -35,7 +35,7 @@ class CannotResume(Exception):
 
 
 class _AnotherProcess(Exception):
-    """A process answered that does not have the sessions."""
+    """The process that answered does not have the sessions."""
 
 
 async def greeted(transport: Transport) -> str | bytes | bytearray:
@@ -54,16 +54,16 @@ async def greeted(transport: Transport) -> str | bytes | bytearray:
 async def resume(
     endpoint: ConnectionEndpoint, multiplexer: Multiplexer, broken_at: float, hurry: asyncio.Event
 ) -> Transport:
-    """Connect to the server again and resume the sessions, until the server's grace is over.
+    """Reconnect to the server and resume the sessions, until the server's grace period is over.
 
     Args:
         endpoint: The server.
-        multiplexer: The rules and the sessions of the broken connection.
+        multiplexer: The protocol state and the sessions of the broken connection.
         broken_at: When the connection broke, by the monotonic clock.
-        hurry: Set by a call: the next attempt is made at once.
+        hurry: Set by a call to make the next attempt begin at once.
 
     Returns:
-        The transport, greeted, over which the missing frames have been sent.
+        The transport, after the hello and after the missing frames were sent.
 
     Raises:
         CannotResume: The server has ended the sessions, or did not answer in time.
@@ -89,7 +89,7 @@ async def resume(
             if not multiplexer.hello.siblings:
                 raise CannotResume("the server has been restarted") from error
             why = error
-            failures = 1  # the system may choose the right one next
+            failures = 1  # the next attempt may reach the right process
         except (ConnectError, TransportClosed) as error:
             why = error
         gone = await endpoint.why_gone() or _ended(multiplexer, why)
@@ -112,7 +112,7 @@ async def resume(
 
 
 def _ended(multiplexer: Multiplexer, why: Exception) -> str | None:
-    """Return that the server has ended if that is sure: the address refuses connections."""
+    """Return that the server has ended if that is certain: its address refuses connections."""
     if multiplexer.is_direct and isinstance(why.__cause__, ConnectionRefusedError):
         return "the server has ended: nothing listens at its address any more"
     return None

@@ -1,20 +1,20 @@
 """Connections that the sessions of one event loop share.
 
-Every `EnvClient` of a loop is a session on a shared connection to its server: opening it takes a
-message and no handshake, and the requests of many sessions travel in one frame. Clients share if
-they agree in the server's address, the key and the options of the connection. A client of its own
-connection (``share_connection=False``), a client that starts its server, and an environment in this
-process share with nobody. Each session gets a connection of its own on a server of version 0, and
-behind a gateway, which places sessions by their connections.
+Every `EnvClient` of a loop is a session on a shared connection to its server: opening a session
+takes one message and no handshake, and the requests of many sessions travel in one frame. Clients
+share a connection if their server address, key and connection options are equal. Three kinds of
+clients share none: a client with ``share_connection=False``, a client that starts its server, and a
+client of an environment in this process. A server of version 0, and a gateway, which places
+sessions by connection, get one connection for each session.
 
-How many sessions share a connection depends on who answers. One process that is reached directly
-gets `SESSIONS` on each. Where several may stand behind the address (the host is a name, there is a
-proxy, or the server says that it has siblings), connections are what spreads the load: the first
-`SPREAD` sessions get one each, and `SPREAD_SESSIONS` share each further one, on the process that
-has the fewest.
+How many sessions share a connection depends on the server. A single process that is reached
+directly gets `SESSIONS` on each. Several processes may stand behind the address if the host is a
+name, if there is a proxy, or if the server reports siblings. Connections then spread the load: the
+first `SPREAD` sessions get one each, and `SPREAD_SESSIONS` share each further one, on the process
+that has the fewest.
 
-A frame waits for the frames before it. So a connection that a large frame has passed takes no more
-sessions, and a client whose limit for messages is below what a server joins in a frame shares none.
+A frame waits for the frames before it. So a connection that has carried a large frame takes no more
+sessions, and a client whose message limit is below a server's joined frame shares no connection.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ if TYPE_CHECKING:
 SESSIONS = 64
 SPREAD = 16
 SPREAD_SESSIONS = 8
-AT_ONCE_S = 0.1  # sessions that begin to connect within it share the failure of the first
+AT_ONCE_S = 0.1  # a session that begins to connect within this time shares the first one's failure
 LARGE_BYTES = 2**20
-SMALLEST_LIMIT = 2**19  # bytes of a message; a server joins up to half as many in a frame
+SMALLEST_LIMIT = 2**19  # bytes of a message; a server joins up to half of this in a frame
 
 
 class SessionEndpoint(ConnectionEndpoint, Protocol):
     """The server of a client."""
 
     def shared(self) -> SharedAddress | None:
-        """Return the server for connections that several clients share; None to share none."""
+        """Return the address for shared connections, or None if the client shares none."""
         ...
 
 
 @dataclass(frozen=True)
 class SharedAddress:
-    """A server at an address, for connections that outlive the client that opened them.
+    """A server address, for connections that outlive the client that opened them.
 
     Args:
-        url: The WebSocket's address.
+        url: URL of the WebSocket.
         options: Options of the connections.
-        key: What clients that share connections agree in.
+        key: Clients with equal keys share connections.
     """
 
     url: str
@@ -88,13 +88,13 @@ class SharedAddress:
 
 
 def shared_address(url: str, options: WebSocketOptions) -> SharedAddress | None:
-    """Return the server at an address, for clients that share connections; None to share none."""
+    """Return the address that clients at `url` share; None if they share no connections."""
     largest = options.max_message_bytes
     if largest is not None and largest < SMALLEST_LIMIT:
         return None
     try:
         proxy = proxy_for(url)
-    except ValueError:  # of a variable, which the connection tells of
+    except ValueError:  # of a proxy variable; the connection reports the error
         return None
     key = (
         url,
@@ -114,11 +114,11 @@ def shared_address(url: str, options: WebSocketOptions) -> SharedAddress | None:
 async def open_session(
     endpoint: SessionEndpoint, opening: dict[str, Any], session: RemoteSession
 ) -> SessionConnection:
-    """Have a connection carry a session; open one if none has room.
+    """Add a session to a connection, opening a new connection if none has room.
 
     Args:
         endpoint: The server.
-        opening: What is asked of the server with the session.
+        opening: Fields of the request that opens the session.
         session: The session.
 
     Raises:
@@ -139,19 +139,19 @@ async def open_session(
 
 
 class _Attempt(NamedTuple):
-    """An opening under way: when it began, by the loop's clock, and what it comes to."""
+    """A connection attempt: its start, by the loop's clock, and a future for its outcome."""
 
     began: float
     done: asyncio.Future[None]
 
 
 class _Group:
-    """The connections that sessions with the same server, key and options share: their endpoint.
+    """The connections shared by sessions with the same server, key and options; their endpoint.
 
     Args:
         address: The server.
-        opening: What is asked of the server with each session.
-        key: The group's place in `_groups`.
+        opening: Fields of the requests that open the sessions.
+        key: The group's key in `_groups`.
     """
 
     def __init__(
@@ -163,8 +163,8 @@ class _Group:
         # Weak references, since a connection holds its loop, for which `_groups` holds the group.
         self._connections: list[weakref.ref[SessionConnection]] = []
         self._attempts: list[_Attempt] = []
-        self._wanting = 0  # sessions that want a connection
-        self._share: int | None = None  # sessions a connection, as the latest was; None if unknown
+        self._wanting = 0  # sessions that wait for a connection
+        self._share: int | None = None  # sessions per connection, from the latest; None if unknown
 
     def open_transport(self) -> Transport:
         """Return a transport to the server, not yet connected."""
@@ -175,11 +175,11 @@ class _Group:
         return await connect_transport(self.open_transport())
 
     async def why_gone(self) -> str | None:
-        """Return None: nothing is known of the server."""
+        """Return None: the group knows nothing about the server's process."""
         return None
 
     async def leave(self) -> None:
-        """Note that a connection has ended: a group without any is forgotten."""
+        """Note that a connection has ended, and drop the group if no connection is left."""
         self._forget_if_unused()
 
     def _forget_if_unused(self) -> None:
@@ -192,7 +192,7 @@ class _Group:
         return [one for one in found if one is not None and not one.is_closed]
 
     async def join(self, session: RemoteSession) -> SessionConnection:
-        """Have a connection carry a session; see `open_session`."""
+        """Add a session to a connection; see `open_session`."""
         self._wanting += 1
         try:
             while True:
@@ -208,7 +208,7 @@ class _Group:
             self._forget_if_unused()
 
     def _with_room(self) -> SessionConnection | None:
-        """Return the connection that is to carry one session more; None if one is to be opened."""
+        """Return the connection for the next session, or None if a new one has to be opened."""
         found = self._open_connections()
         self._connections = [weakref.ref(one) for one in found]
         if self._share_now() in (1, None):
@@ -229,7 +229,7 @@ class _Group:
         return free[0] if free else None
 
     def _share_now(self) -> int | None:
-        """Return how many sessions the next connection is to carry; None if that is unknown."""
+        """Return how many sessions the next connection should carry; None if unknown."""
         share = self._share
         if share == SPREAD_SESSIONS and len(self._connections) + len(self._attempts) < SPREAD:
             return 1
@@ -245,7 +245,7 @@ class _Group:
         return connection.protocol.may_have_siblings or self._address.may_be_several
 
     def _may_open(self) -> bool:
-        """Whether the openings under way leave some session without a connection."""
+        """Return whether the attempts under way are too few for the waiting sessions."""
         if not self._attempts:
             return True
         share = self._share_now()
@@ -270,13 +270,13 @@ class _Group:
                 attempt.done.set_result(None)
             else:
                 attempt.done.set_exception(error)
-                attempt.done.exception()  # others may not wait
+                attempt.done.exception()  # marks the error as retrieved, since no caller may wait
         return connection
 
     async def _wait(self) -> None:
-        """Wait for an opening under way; if it fails, raise the error for this session too.
+        """Wait for the attempt under way; if it fails, raise the error for this session too.
 
-        A session that came later than the attempt began tries by itself.
+        A session that came more than `AT_ONCE_S` after the attempt began makes its own attempt.
         """
         attempt, came = self._attempts[0], asyncio.get_running_loop().time()
         try:

@@ -1,4 +1,4 @@
-"""Access of an agent, by MCP, to the tools of a session that a client drives."""
+"""Access for an agent, over MCP, to the tools of a session that a client drives."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["AgentAccess", "agent_access"]
 
 @dataclass(frozen=True)
 class AgentAccess:
-    """The address and headers by which an agent reaches a client's session by MCP.
+    """The address and headers with which an agent reaches a client's session over MCP.
 
     Attributes:
         url: The address of the MCP endpoint. On a server without keys the address names the
-            session, and everybody who knows the address is let in.
+            session, and anyone who knows the address has access.
         headers: Headers to send: the agent's own key, if the server has keys.
         session_id: The session.
     """
@@ -45,7 +45,7 @@ async def agent_access(client: EnvClient[Any, Any, Any]) -> AgentAccess:
     query = {}
     if key is None:
         query["session_id"] = session_id
-    if (route := client._session.route) is not None:  # of the gateway's server with the session
+    if (route := client._session.route) is not None:  # the server that has it, behind a gateway
         query[ROUTE_QUERY] = route
     url = f"{over_http(client.base_url)}/mcp" + (f"?{urlencode(query)}" if query else "")
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}

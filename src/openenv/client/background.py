@@ -1,8 +1,8 @@
-"""The event loop, on a thread of this package, that all synchronous clients of a process share.
+"""The event loop that all synchronous clients of a process share, on a thread of this package.
 
-A call on it may come to its end just as its caller stops waiting: it is cancelled, or a signal
-interrupts it. What it came to is not lost then. The code that had the server's answer has noted, by
-`hold`, where it is to be kept, and it is put there: to ask again is to have it.
+A call on the loop may complete just as its caller stops waiting, because of a cancellation or a
+signal. Its result is not lost: the code that received the server's answer has noted, with `hold`,
+where the answer can be kept. It is kept there, and a caller that repeats the request gets it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXIT_GRACE_S = 1.0
 
 
 class Leaving(Protocol):
-    """A connection that says goodbye when the program ends, so that the server need not wait."""
+    """A connection that says goodbye at exit, so that the server does not keep its sessions."""
 
     def leave(self) -> None:
         """Say goodbye, without waiting; called on the shared loop."""
@@ -50,7 +50,7 @@ _thread: threading.Thread | None = None
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """The shared loop; started on first use."""
+    """Return the shared loop, starting it on first use."""
     global _loop, _thread
     with _lock:
         if _loop is None:
@@ -59,13 +59,13 @@ def background_loop() -> asyncio.AbstractEventLoop:
                 target=loop.run_forever, name="openenv-background-loop", daemon=True
             )
             thread.start()
-            _loop, _thread = loop, thread  # not before: a signal may keep it from being started
+            _loop, _thread = loop, thread  # only now: a signal may prevent the thread's start
         return _loop
 
 
-@atexit.register  # now, so that what a program registers later can still use the loop
+@atexit.register  # at import, so that exit handlers registered later can still use the loop
 def _end() -> None:
-    """End the clients that were not closed, in a second at most; called at exit."""
+    """End the clients that were not closed, within 1 s; called at exit."""
     loop, thread = _loop, _thread
     if loop is None or thread is None or not thread.is_alive():
         return
@@ -91,25 +91,25 @@ def is_shared(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the loop that runs on this thread; None if none does."""
+    """Return the loop that runs on this thread; None if there is none."""
     return asyncio._get_running_loop()
 
 
 class Held(Protocol):
-    """Answers of a server that the caller may not get."""
+    """Answers of a server that may not reach the caller."""
 
     def give_back(self) -> None:
-        """Keep the answers for a caller that asks again."""
+        """Keep the answers for a caller that repeats the request."""
 
     def take_back(self) -> None:
-        """Keep the answers no longer: the caller has them after all."""
+        """Discard the kept answers: the caller received them after all."""
 
 
 class Receipt:
-    """The answers that a running call has had from the server, until the caller has them.
+    """The answers that a running call received from the server, until its caller has them.
 
     Args:
-        loop: Where the call runs.
+        loop: The loop that runs the call.
     """
 
     __slots__ = ("_held", "_loop")
@@ -119,16 +119,16 @@ class Receipt:
         self._held: Held | None = None
 
     def hold(self, held: Held | None) -> None:
-        """Note the latest answers; None if they are nobody's."""
+        """Note the latest answers; None if nothing has to be given back."""
         self._held = held
 
     def hand_on(self, other: Receipt | None) -> None:
-        """Have another receipt hold the same answers."""
+        """Make another receipt hold the same answers."""
         if other is not None and self._held is not None:
             other.hold(self._held)
 
     def give_back(self) -> None:
-        """Keep the answers for a caller that asks again; called on the call's loop."""
+        """Keep the answers for a caller that repeats the request; called on the call's loop."""
         if self._held is not None:
             self._held.give_back()
 
@@ -138,11 +138,11 @@ class Receipt:
             self._held.take_back()
 
     def forget(self) -> None:
-        """Keep nothing: the caller knows what the call came to."""
+        """Hold no answers any longer: the caller knows the outcome of the call."""
         self._held = None
 
     def soon(self, what: Callable[[], None]) -> None:
-        """Call `give_back` or `take_back` on the call's loop, from whichever thread."""
+        """Call `give_back` or `take_back` on the call's loop, from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended, and its connections with it
             self._loop.call_soon_threadsafe(what)
 
@@ -152,7 +152,7 @@ current_receipt: ContextVar[Receipt | None] = ContextVar("receipt", default=None
 
 
 def hold(held: Held | None) -> None:
-    """Have answers given back if the caller never gets the running call's result."""
+    """Note answers to give back if the caller never gets the running call's result."""
     receipt = current_receipt.get()
     if receipt is not None:
         receipt.hold(held)
@@ -160,7 +160,7 @@ def hold(held: Held | None) -> None:
 
 @contextlib.contextmanager
 def given_back() -> Iterator[None]:
-    """Give back the answers that came within the block, if the block raises."""
+    """Give back the answers received within the block if the block raises."""
     receipt = Receipt(asyncio.get_running_loop())
     token = current_receipt.set(receipt)
     try:
@@ -174,7 +174,7 @@ def given_back() -> Iterator[None]:
 
 
 class _Latest(threading.local):
-    """The latest call of a thread: the call while it runs, and then the receipt."""
+    """The latest call of a thread, and its receipt."""
 
     call: Callable[[], PendingCall[Any] | None] | None = None
     receipt: Receipt | None = None
@@ -186,8 +186,7 @@ _latest = _Latest()
 def interruptible(function: Callable[P, T]) -> Callable[P, T]:
     """Make a public method safe to interrupt.
 
-    If the handler of a signal raises before the method has returned, the answer of its call is
-    given back.
+    If a signal handler raises before the method has returned, the answer of its call is given back.
     """
 
     @functools.wraps(function)
@@ -207,7 +206,7 @@ _GUARDED = "_sees_to_interrupts"
 
 
 def guards_itself(function: Callable[P, T]) -> Callable[P, T]:
-    """Mark a public method that does by itself what `interruptible` would."""
+    """Mark a public method that already does what `interruptible` does."""
     setattr(function, _GUARDED, True)
     return function
 
@@ -218,14 +217,14 @@ def is_interruptible(function: Any) -> bool:
 
 
 def expect() -> None:
-    """Note that what this thread calls next is what `interrupted` is to be about."""
+    """Forget this thread's earlier calls: `interrupted` now refers to calls made from here on."""
     _latest.receipt = None
 
 
 def interrupted(error: BaseException) -> None:
     """Give back the answer of this thread's latest call, or cancel the call.
 
-    The caller gets `error` in place of the result; it may be the error of the call.
+    The caller gets `error` in place of the result. `error` may be the error of the call itself.
     """
     receipt, _latest.receipt = _latest.receipt, None
     if receipt is None:
@@ -255,7 +254,7 @@ def run(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop | Non
     """Run `coroutine` on `loop` (by default the shared loop) and wait for the result.
 
     Raises:
-        RuntimeError: Called on that very loop's thread, where waiting could never end.
+        RuntimeError: Called on that loop's own thread, where the wait would never end.
     """
     loop = loop or background_loop()
     if running_loop() is loop:

@@ -1,4 +1,4 @@
-"""`EnvClient`: a session of an environment, wherever the environment runs."""
+"""`EnvClient`: one session of an environment, wherever the environment runs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ DROPPED = "nobody holds the client any more"
 
 
 class _Tasks:
-    """The attribute `EnvClient.tasks`, a `ClientTasks`; a subclass may use the name otherwise."""
+    """The attribute `EnvClient.tasks`, a `ClientTasks`; a subclass may reuse the name."""
 
     def __get__(self, client: EnvClient[Any, Any, Any], owner: Any = None) -> ClientTasks:
         if client is None:
@@ -84,7 +84,7 @@ class _Tasks:
 
 
 class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
-    """A session of an environment. A typed client is a line:
+    """A session of an environment. A typed client takes one line:
 
         class EchoEnv(EnvClient[EchoAction, EchoObservation, State]): ...
 
@@ -99,46 +99,46 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         with EchoEnv(base_url="http://localhost:8000") as env:
             print(env.reset().observation)
 
-    A client connects when it is first used. Its calls are carried out one at a time, in order,
-    whichever thread or task they come from. See `openenv.client.session` for what happens when
-    a connection is lost.
+    A client connects on first use. Its calls are carried out one at a time, in order, no matter
+    which threads or tasks make them. `openenv.client.session` describes what happens when a
+    connection is lost.
 
     Args:
-        base_url: Where the server is: ``http``, ``https``, ``ws``, ``wss`` or no scheme. An address
-            of its page or its WebSocket means the server too: ``ws://localhost:8000/ws``.
+        base_url: The server's address: ``http``, ``https``, ``ws``, ``wss`` or no scheme. The
+            address of its web page or its WebSocket works too: ``ws://localhost:8000/ws``.
         connect_timeout_s: Seconds to wait for a connection.
         message_timeout_s: Seconds to wait for an answer; None for no limit.
-        max_message_size_mb: Largest answer that is accepted, in MiB.
+        max_message_size_mb: Size limit of an answer, in MiB.
         websocket_ping_interval_s: Seconds between keepalive pings; None sends none.
-        websocket_ping_timeout_s: Seconds to wait for a pong; None waits for ever.
-        provider: Starts the server on first use, and is stopped when the client is closed.
-        mode: ``simulation`` or ``production``; by default OPENENV_CLIENT_MODE.
-        headers: Sent with the handshake, for example for a gateway.
-        queue_timeout_s: Seconds to wait for a slot of a server that is full; by default
-            OPENENV_QUEUE_TIMEOUT_S, else 150. 0 has it refused at once. Version 1 only.
-        on_queue: Called with where the session stands, a `Queued`, while it waits for a slot. By
-            default a warning is logged, once.
+        websocket_ping_timeout_s: Seconds to wait for a pong; None waits forever.
+        provider: Starts the server on first use. Closing the client stops the server.
+        mode: ``simulation`` or ``production``. Default: OPENENV_CLIENT_MODE.
+        headers: Headers of the handshake, for example for a gateway.
+        queue_timeout_s: Seconds to wait for a slot of a full server; 0 does not wait. Default:
+            OPENENV_QUEUE_TIMEOUT_S, else 150. Protocol version 1 only.
+        on_queue: Called with the session's place in the queue, a `Queued`, while the session waits
+            for a slot. By default one warning is logged.
         journal: Keep what `snapshot(replay=True)` needs; see `keep_journal`.
-        record: Have the server record this session, where it does so on request.
-        api_key: The server's key; by default that of the provider which has started it, else that
-            of OPENENV_API_KEY. It is sent to no other host.
-        ca_file: Certificates (PEM) by which ``https`` and ``wss`` servers are told; by default
-            those of OPENENV_CA_FILE, else the system's.
-        trajectory_scorer: Scores each episode as a whole, here, when it is done: the reward of its
-            last step is then what this gives of the list of (action, observation), and the
-            result's `step_rewards` are the shares of the steps. See `openenv.rewards.delayed`.
-        credit: How it is shared: ``terminal``, ``uniform``, ``discounted``, ``discounted:0.95``, or
-            a function; see `openenv.rewards.credit`.
+        record: Ask the server to record this session, if it records on request.
+        api_key: The server's key. Default: the key of the provider that started the server, else
+            OPENENV_API_KEY. The key is sent to no other host.
+        ca_file: Certificates (PEM) that ``https`` and ``wss`` servers are verified with. Default:
+            OPENENV_CA_FILE, else the system's certificates.
+        trajectory_scorer: Scores each episode as a whole, in the client. Called at the episode's
+            end with the list of (action, observation); the last step gets the score as its reward,
+            and the result's `step_rewards` hold each step's share. See `openenv.rewards.delayed`.
+        credit: How the score is shared among the steps: ``terminal``, ``uniform``, ``discounted``,
+            ``discounted:0.95``, or a function; see `openenv.rewards.credit`.
         share_connection: Share connections with clients of the same event loop, server, key and
-            options; otherwise the client opens a connection of its own.
+            options. If False, the client opens a connection of its own.
 
     Class attributes:
-        observation_type: The observation model, where it is no type parameter.
-        action_types: The action models, where they are no type parameter.
-        state_type: The state model, where it is no type parameter.
+        observation_type: The observation model, if no type parameter gives it.
+        action_types: The action models, if no type parameter gives them.
+        state_type: The state model, if no type parameter gives it.
 
     Attributes:
-        tasks: Which tasks the environment has: a `openenv.client.tasks.ClientTasks`.
+        tasks: The environment's tasks, an `openenv.client.tasks.ClientTasks`.
 
     Raises:
         ValueError: Neither a base_url nor a provider was given, or the mode is unknown.
@@ -218,14 +218,14 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             self._scoring = EpisodeScoring(trajectory_scorer, credit)
         self._siblings: weakref.WeakSet[EnvClient[ActT, ObsT, StateT]] = weakref.WeakSet()
 
-    # ------------------------------------------------------------------ into other processes
+    # ------------------------------------------------------------------ copying and pickling
 
     def __getstate__(self) -> dict[str, Any]:
-        """Give what a copy, or a pickle, of a client that is not connected is made of.
+        """Return the attributes for a copy or a pickle of a client that is not connected.
 
         Raises:
-            TypeError: It is connected, or has a provider: neither a session nor a server can be
-                had twice.
+            TypeError: The client is connected or has a provider: neither a session nor a server
+                can be duplicated.
         """
         name = type(self).__name__
         if self._session.is_connected or self._siblings:
@@ -248,7 +248,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         self._siblings = weakref.WeakSet()
         self._session = _new_session(self)
 
-    # ------------------------------------------------------------------ where it goes
+    # ------------------------------------------------------------------ address and transport
 
     @property
     def base_url(self) -> str | None:
@@ -283,8 +283,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         Args:
             environment: The environment class or factory; or an ASGI application such as
                 `create_app` returns, which is then called in this process.
-            **options: Of the client, such as `message_timeout_s` and `queue_timeout_s`; `api_key`
-                is the application's, if it has any.
+            **options: Options of the client, such as `message_timeout_s` and `queue_timeout_s`.
+                `api_key` is the key of the application, if it has keys.
         """
         api_key = options.pop("api_key", None)
         client = cls(base_url="local://", **options)
@@ -299,7 +299,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     @overload
     @classmethod
-    def with_provider(cls, provider: Replicated) -> Any: ...  # what it was made for decides
+    def with_provider(cls, provider: Replicated) -> Any: ...  # its `replicas` decides the type
 
     @overload
     @classmethod
@@ -309,7 +309,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     def with_provider(
         cls, provider: Provider | Replicated, *, replicas: int | None = None
     ) -> Self | Replicas[Self]:
-        """Start a server by `provider` on first use; closing the client stops it.
+        """Start a server with `provider` on first use; closing the client stops it.
 
             async with EchoEnv.with_provider(ProcessProvider("echo_env")) as env: ...
 
@@ -317,15 +317,15 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
             async with CodingEnv.with_provider(provider) as envs: ...  # a list of 64
 
         Args:
-            provider: What starts it. One that runs images and was given none, such as
+            provider: Starts the server. A provider that runs images and has none, such as
                 `LocalDockerProvider()`, runs the image of the client's package:
                 ``echo-env:latest`` for ``EchoEnv``.
-            replicas: So many clients, each with a server of its own, as `Replicas`: a list of
-                them, in a ``with`` or ``async with``. By default what the provider was made for,
-                its `replicas`; of one that has none, it is one client.
+            replicas: Number of clients, each with its own server. The result is a `Replicas`, which
+                gives a list of clients in a ``with`` or ``async with``. Default: the provider's
+                `replicas`; if the provider has none, the result is one client.
 
         Raises:
-            TypeError: The provider starts one server only.
+            TypeError: Replicas are wanted, and the provider starts one server only.
             ValueError: `replicas` is below 1.
         """
         count = getattr(provider, "replicas", None) if replicas is None else replicas
@@ -347,16 +347,15 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     ) -> Self:
         """Start a server from an image on first use; closing the client stops it.
 
-        Use the client directly, with ``with`` or ``async with``, or ``await`` it to have it
-        connected.
+        Use the client directly, with ``with`` or ``async with``, or ``await`` it to connect.
 
         Args:
-            image: For example ``echo-env:latest``.
-            provider: What runs it. By default a `LocalDockerProvider`, where this machine has an
-                engine with the image; or else a `ProcessProvider`, which runs the installed
-                environment package of that name in a process of its own, and a warning says so;
-                or else the image is fetched.
-            **start_options: `port`, `env_vars` and whatever else the provider takes.
+            image: The image, for example ``echo-env:latest``.
+            provider: Runs the image. By default a `LocalDockerProvider` if this machine has an
+                engine with the image. Otherwise a `ProcessProvider` runs the installed environment
+                package of that name in a separate process, with a warning. Otherwise the image is
+                pulled.
+            **start_options: `port`, `env_vars` and other options of the provider's start.
         """
         return cls._launched(_launches.image_launch(image, provider, start_options))
 
@@ -373,8 +372,8 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
         Args:
             repo_id: The Space, as ``owner/name``.
-            use_docker: Run the Space's image; otherwise its sources, by `UVProvider`.
-            provider: What runs it.
+            use_docker: Run the Space's image. If False, `UVProvider` runs the Space's sources.
+            provider: Runs the image or the sources.
             **provider_options: `tag`, `port`, `env_vars`, `project_path`, `workers`, ...
         """
         launch = _launches.space_launch(repo_id, use_docker, provider, provider_options)
@@ -389,14 +388,14 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         replicas: int | None = None,
         **provider_options: Any,
     ) -> Self:
-        """Do as `from_env`, by a provider that may serve a Space by several replicas.
+        """Start a server as `from_env` does, with a provider that may run several replicas.
 
         Args:
             repo_id: The Space, as ``owner/name``.
-            provider: What runs it.
-            replicas: How many servers share its sessions; of providers that take the option, such
-                as `DockerSwarmProvider`.
-            **provider_options: As of `from_env`.
+            provider: Runs the Space.
+            replicas: Number of servers that share the Space's sessions, for providers that take
+                the option, such as `DockerSwarmProvider`.
+            **provider_options: Options of `from_env`.
         """
         if replicas is not None:
             provider_options["replicas"] = replicas
@@ -416,11 +415,11 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """Begin an episode.
 
         Args:
-            **kwargs: `seed`, `episode_id` and whatever else the environment's `reset` takes. On a
-                server with tasks, ``task=`` names one by its id, ``split=`` and ``index=`` by its
-                place; a `openenv.tasks.Task` may be passed to any server.
-                What it does not take is named in ``metadata["ignored_arguments"]``, with a
-                warning.
+            **kwargs: `seed`, `episode_id` and other arguments of the environment's `reset`. On a
+                server with tasks, ``task=`` names a task by its id, ``split=`` and ``index=`` by
+                its position. A `openenv.tasks.Task` may be passed to any server. Arguments that
+                the environment does not take are listed in ``metadata["ignored_arguments"]``,
+                with a warning.
 
         Raises:
             ConnectError: No server answers.
@@ -434,28 +433,28 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     def step(self, action: ActT, **kwargs: Any) -> PendingStep[ObsT]:
         """Carry out an action.
 
-        A caller who does not get the answer, because of a time-out, a cancellation or an interrupt,
-        may step again with the same action: under version 1 that is to ask again. The answer is
-        waited for, or is there, and the action is not carried out twice.
+        If the caller does not get the answer because of a timeout, a cancellation or an interrupt,
+        stepping again with the same action asks for that answer under version 1. The call waits
+        for the answer or returns it, and the action is not carried out twice.
 
         Args:
             action: An action of the environment's model, or a dict of its fields.
-            **kwargs: ``timeout_s`` is the step's deadline, in seconds; it and all others go to the
-                environment's `step`. What that does not take, or what protocol version 0
-                cannot carry to it, is named in ``metadata["ignored_arguments"]``, with a warning.
+            **kwargs: ``timeout_s`` is the step's deadline, in seconds. All arguments go to the
+                environment's `step`. Those that it does not take, or that protocol version 0
+                cannot carry, are listed in ``metadata["ignored_arguments"]``, with a warning.
 
         Raises:
             ServerError: The server answered with an error; a subclass says which.
-            SessionLost: The episode is gone, or its state is unknown: call `reset`; or, where the
-                answer of another step is not had, ask again for that.
-            StepTimeout: Its `timeout_s` is over; ask again, or call `reset`.
-            ResponseTimeout: No answer came within `message_timeout_s`; likewise.
-            TooLargeError: The action is larger than the server takes.
-            ValueError: `timeout_s` is negative, or no number.
+            SessionLost: The episode is gone, or its state is unknown: call `reset`. If an earlier
+                step is unanswered, repeating that step gets its answer.
+            StepTimeout: The step took longer than `timeout_s`; ask again, or call `reset`.
+            ResponseTimeout: No answer came within `message_timeout_s`; ask again, or call `reset`.
+            TooLargeError: The action is larger than the server accepts.
+            ValueError: `timeout_s` is negative or not a number.
         """
         coroutine = self._step_async(action, **kwargs)
         if self._home is not None and asyncio._get_running_loop() is self._home:
-            return PendingStep(coroutine)  # nothing is sent before it is awaited
+            return PendingStep(coroutine)  # nothing is sent until it is awaited
         background.expect()
         try:
             return self._answer(PendingStep, coroutine)
@@ -465,7 +464,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     @background.interruptible
     def state(self) -> PendingState[StateT]:
-        """Read where the episode stands.
+        """Return the state of the episode.
 
         Raises:
             ServerError: The server answered with an error; a subclass says which.
@@ -475,18 +474,18 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     @background.interruptible
     def render(self) -> PendingValue[Rendering]:
-        """Have the environment show where the episode stands, to people.
+        """Render the current state of the episode for people to see.
 
         Returns:
             Text; an SVG, which is text that begins with ``<svg`` or ``<?xml``; a uint8 array of
             shape (height, width, 3), or (height, width), or with 4 channels; or a `Picture`.
 
         Raises:
-            NotSupported: The environment draws nothing, or the server speaks protocol version 0 or
+            NotSupported: The environment cannot render, or the server speaks protocol version 0 or
                 is too old.
-            ServerError: The environment could not draw; as `ExecutionFailed`, where it has nothing
-                to show yet. The session goes on.
-            MessageTooLarge: What it drew is larger than the server sends, or this client takes.
+            ServerError: Rendering failed. As `ExecutionFailed`, there is nothing to show yet. The
+                session continues.
+            MessageTooLarge: The picture exceeds the size limit of the server or of this client.
             SessionLost: The episode is gone.
         """
         return self._answer(PendingValue, self._render_async())
@@ -496,7 +495,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """Connect now, instead of on first use.
 
         Raises:
-            ConnectError: No server answers. A server that this call has started is stopped.
+            ConnectError: No server answers. If this call started a server, the server is stopped.
         """
         return self._answer(PendingClient, self._connect_async())
 
@@ -507,16 +506,16 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     @background.interruptible
     def close(self) -> Pending[None]:
-        """Close the session, those of `new_session` and `fork`, and what a provider started.
-        Repeatable.
+        """Close this session and those of `new_session` and `fork`, and stop a provider's server.
+        Safe to repeat.
         """
         return self._answer(Pending, self._close_async())
 
     @background.interruptible
     def new_session(self) -> Pending[Self]:
-        """Open a further session on the same server.
+        """Open another session on the same server.
 
-        It is closed with this client, or earlier, when it is closed itself or dropped.
+        The new client is closed with this one, or earlier if it is closed itself or dropped.
         """
         return self._answer(PendingClient, self._new_session_async())
 
@@ -525,55 +524,55 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         """Store the running episode: `restore` goes back to it, here or in another session.
 
         Args:
-            replay: Where the environment has no snapshots of its own: take the journal, whose
-                reset and steps are made again by `restore`.
+            replay: Return the client's journal instead of the environment's own snapshot, for
+                environments without snapshots. `restore` repeats its reset and steps.
 
         Raises:
             NotSupported: The environment has no snapshots, or the server speaks protocol version 0.
-                With `replay`: there is no journal, or this episode cannot be made again.
-            ServerError: The environment could not take one.
+                With `replay`: there is no journal, or this episode cannot be replayed.
+            ServerError: The environment failed to take a snapshot.
             SessionLost: The episode is gone.
         """
         return self._answer(Pending, _snapshots.take(self, replay=replay))
 
     @background.interruptible
     def restore(self, data: bytes) -> PendingState[StateT]:
-        """Go back, or over, to the episode that `snapshot` has stored, and return the state.
+        """Restore an episode that `snapshot` stored, and return its state.
 
-        It may have been stored by another client, of the same environment. A running episode is
-        abandoned. A journal is replayed, and each observation, reward and `done` compared.
+        The snapshot may come from another client of the same environment. A running episode is
+        abandoned. A journal is replayed, and each observation, reward and `done` is compared.
 
         Raises:
-            InvalidSnapshot: The bytes are no snapshot, or are damaged.
+            InvalidSnapshot: The bytes are not a snapshot, or are damaged.
             NotSupported: The environment has no snapshots, or the server speaks protocol version 0.
-            ServerError: The environment refused its bytes. The session goes on.
-            ReplayDiverged: The same actions led elsewhere. The session is left without an
-                episode, until `reset`.
+            ServerError: The environment rejected the snapshot. The session continues.
+            ReplayDiverged: The same actions gave another result. The session has no episode until
+                `reset`.
         """
         return self._answer(PendingState, _snapshots.restore(self, data))
 
     @background.interruptible
     def fork(self, n: int, *, replay: bool = False) -> Pending[list[Self]]:
-        """Open `n` further sessions in the state of this one; see `new_session` and `snapshot`.
+        """Open `n` more sessions in the state of this one; see `new_session` and `snapshot`.
 
-        Where one of them cannot be had, none is left.
+        If one of them cannot be opened, the others are closed again.
 
         Raises:
-            ValueError: `n` is negative, or no whole number.
-            CapacityError: The server has no room for them.
-            OpenEnvError: What `snapshot` and `restore` raise.
+            ValueError: `n` is negative or not an integer.
+            CapacityError: The server has no room for the sessions.
+            OpenEnvError: An error of `snapshot` or `restore`.
         """
         return self._answer(Pending, _snapshots.fork(self, n, replay=replay))
 
     @background.interruptible
     def agent_access(self) -> Pending[AgentAccess]:
-        """Return how an agent connects to this client's session by MCP, to act by tools.
+        """Return the address by which an agent calls tools in this client's session over MCP.
 
             access = env.agent_access()
             async with mcp.Client(access.url) as agent: ...   # or with access.headers
 
-        On a server with keys the agent gets one of its own, which ends with the session and reaches
-        nothing but its tools. The client goes on to reset, score and close the session.
+        On a server with keys the agent gets a key of its own. The key ends with the session and
+        gives access to its tools only. The client still resets, scores and closes the session.
 
         Raises:
             NotSupported: The server is too old, or the environment runs in this process.
@@ -582,25 +581,25 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     def keep_journal(self, max_steps: int | None = None) -> None:
         """Keep the seed, the actions and digests of the observations of each episode from now on,
-        so that `snapshot(replay=True)` and `fork(n, replay=True)` can have them made again.
+        so that `snapshot(replay=True)` and `fork(n, replay=True)` can replay the episode.
 
         Args:
-            max_steps: Steps of an episode that are kept; a longer one cannot be replayed. By
-                default 100,000.
+            max_steps: Maximum number of steps to keep; a longer episode cannot be replayed.
+                Default: 100,000.
         """
         from openenv.protocol.snapshots import MAX_STEPS, Journal
 
         self._journal = Journal(MAX_STEPS if max_steps is None else max_steps)
 
     def sync(self) -> SyncEnvClient[ActT, ObsT, StateT]:
-        """The same client with plain blocking methods."""
+        """Return this client with blocking methods."""
         from openenv.client.sync import SyncEnvClient
 
         return SyncEnvClient(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Self:
-        """Make another client of the same class: what `AutoEnv.from_env` returns has been
-        documented both as a client and as its class.
+        """Create another client of the same class. `AutoEnv.from_env` is documented to return both
+        a client and a client class, and this makes a client work as both.
         """
         return type(self)(*args, **kwargs)
 
@@ -609,7 +608,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     def _step_payload(self, action: ActT) -> dict[str, Any]:
         """Turn an action into the JSON object that is sent.
 
-        Override this method if the server expects something else than the model's fields.
+        Override this method if the server expects anything else than the model's fields.
         """
         session = self._session
         return codec.action_payload(
@@ -619,7 +618,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[ObsT]:
         """Turn ``{"observation", "reward", "done"[, "metadata"]}`` into a result.
 
-        Override this method for another result than the observation model's.
+        Override this method to return anything else than the observation model.
         """
         return cast("StepResult[ObsT]", codec.parse_result(payload, type(self)))
 
@@ -642,20 +641,20 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return await self._connect_async()
 
     def _begin(self) -> int:
-        """Return when a call begins; refuse a call awaited after the end of `async with`."""
+        """Return the session's close count; refuse calls awaited after the end of `async with`."""
         if background.running_loop() is not (self._home or background.background_loop()):
             raise SessionLost(f"{CLOSED}; {RESET_HINT}")
         return self._session.closes
 
     @contextlib.asynccontextmanager
     async def _server(self) -> AsyncIterator[None]:
-        """Have the provider's server running. Where this call has started it, and what follows
-        fails, it is stopped: nobody else may know of it.
+        """Make sure that the provider's server runs. If this call started the server and the block
+        fails, the server is stopped again, since no other code may know about it.
         """
         started = False
         if self._launch is not None:
             started = await self._launch.start()
-            if started and self._session.is_connected:  # to one that is gone
+            if started and self._session.is_connected:  # to an earlier server, which is gone
                 await self._session.end_episode("the server that it was on is gone")
             self._base_url = self._launch.base_url
         try:
@@ -685,7 +684,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return result
 
     def _step_async(self, action: ActT, **kwargs: Any) -> Coroutine[Any, Any, StepResult[ObsT]]:
-        # No coroutine of its own, since every step goes this way.
+        # Not a coroutine itself: every step passes here, and one more would cost time.
         return (
             self._stepped(action, **kwargs)
             if self._scoring is None
@@ -705,7 +704,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         session, timeout_s = self._session, None
         is_connected = session.remote.connection is not None
         if not (is_connected or session.has_begun) and codec.names_kinds(type(self)):
-            await self._connect_async()  # what the server can do decides how the action is written
+            await self._connect_async()  # the server's capabilities decide how to write the action
         request = Request("step", self._step_payload(action))
         if kwargs:
             given = {name: value for name, value in kwargs.items() if value is not None}
@@ -720,7 +719,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         return self._read_result(request, reply)
 
     async def _ask(self, request: Request, timeout_s: float | None = None) -> Reply:
-        """Send a reset or a step, and note the request in the journal, if any."""
+        """Send a reset or a step, and note it in the journal, if there is one."""
         if self._journal is not None:
             return await _snapshots.journaled(self, self._journal, request, timeout_s)
         return cast(Reply, await self._request(request, timeout_s))
@@ -757,7 +756,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     async def _request(self, request: Request, timeout_s: float | None = None) -> Any:
         began = self._begin()
-        # A call that needs the episode which was there finds it lost, and begins no server.
+        # A call that needs an earlier episode finds it lost, and does not start a server.
         begins = request.type in BEGINNINGS or not self._session.has_begun
         if self._launch is not None and not self._launch.is_running and begins:
             await self._connect_async()
@@ -786,7 +785,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         closing = [self._session.close(), *(one._close_async() for one in siblings)]
         try:
             raise_first(await asyncio.gather(*closing, return_exceptions=True))
-        except asyncio.CancelledError:  # before some of them began, perhaps
+        except asyncio.CancelledError:  # maybe before some of them began to close
             for session in (self._session, *(one._session for one in siblings)):
                 session.cut()
             raise
@@ -824,7 +823,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         self._siblings.add(sibling)
         return sibling
 
-    # ------------------------------------------------------------------ faces
+    # ------------------------------------------------------------------ sync and async use
 
     def _settle(self) -> None:
         """Move to the shared loop if the connection's loop is gone; the episode is lost."""
@@ -838,10 +837,10 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         left, self._session = self._session, self._session.for_another_loop(gone)
         self._home = None
         if home is not None and not left.is_inherited and background.running_loop() is None:
-            goodbye = left.close()  # on its own loop, which this thread can run for so long
+            goodbye = left.close()  # on its own loop, which this thread can run for that long
             try:
                 home.run_until_complete(goodbye)
-            except RuntimeError:  # it is closed, or another thread runs it just now
+            except RuntimeError:  # the loop is closed, or another thread has just begun to run it
                 goodbye.close()
 
     def _answer(
@@ -849,13 +848,13 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
     ) -> PendingT:
         self._settle()
         answer = launch(coroutine, self._home, block=self._blocks)
-        # Where no loop runs the answer is already there, and reads like a pending one.
+        # If no loop runs here, the answer is complete and reads like a pending one.
         is_pending = isinstance(answer, futures.Future) or inspect.iscoroutine(answer)
         return kind(answer) if is_pending else cast(PendingT, answer)
 
     async def __aenter__(self) -> Self:
         self._settle()
-        if self._session.is_connected:  # on the shared loop; there it stays
+        if self._session.is_connected:  # on the shared loop; the session stays there
             await self.connect()
             return self
         self._session = self._session.for_another_loop()
@@ -865,7 +864,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
 
     async def __aexit__(self, *exc: object) -> None:
         try:
-            closing: Any = self.close()  # which a subclass may override with a plain method
+            closing: Any = self.close()  # a subclass may override it with a plain method
             if inspect.isawaitable(closing):
                 await closing
         finally:
@@ -883,7 +882,7 @@ class EnvClient(Runnable, Generic[ActT, ObsT, StateT]):
         finally:
             self._blocks = False
 
-    # `client = await EchoEnv.from_docker_image(...)`, and `asyncio.run(...)` of the same.
+    # For `client = await EchoEnv.from_docker_image(...)`, and for `asyncio.run(...)` with a client.
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._answer(PendingClient, self._connect_async()).__await__()
@@ -897,7 +896,7 @@ def _checked_timeout(timeout_s: Any) -> float | None:
 
 
 class _ClientEndpoint:
-    """The server of a client, without keeping the client alive."""
+    """A client's server, as an endpoint that does not keep the client alive."""
 
     def __init__(self, client: EnvClient[Any, Any, Any]) -> None:
         self._client = weakref.ref(client)
@@ -926,7 +925,7 @@ class _ClientEndpoint:
         return None if client._launch is None else await client._launch.why_gone()
 
     async def leave(self) -> None:
-        """Do nothing: the server goes on."""
+        """Do nothing: the server keeps running."""
 
 
 def _new_session(client: EnvClient[Any, Any, Any]) -> ClientSession:
@@ -939,13 +938,13 @@ def _new_session(client: EnvClient[Any, Any, Any]) -> ClientSession:
     return ClientSession(_ClientEndpoint(client), opening, client._message_timeout, on_queue)
 
 
-_WARNED_OF: set[str] = set()  # addresses of servers that were full
+_WARNED_OF: set[str] = set()  # addresses of full servers that were logged
 MAX_WARNED_OF = 1000
 
 
 class _WarnsOnce:
-    """Says that a session waits for a slot, so that nobody wonders why nothing happens. Of each
-    server it is said once, however many clients wait.
+    """Logs that a session waits for a slot, so that users know why nothing happens. Each server is
+    logged once, however many clients wait.
     """
 
     def __init__(self, client: weakref.ref[EnvClient[Any, Any, Any]], timeout_s: float) -> None:
@@ -968,9 +967,9 @@ def warn_of_queue(queued: Queued, timeout_s: float, room: int | None = None) -> 
     """Log that sessions wait for slots of a server that is full.
 
     Args:
-        queued: Where the first of them stands.
-        timeout_s: How long it waits.
-        room: How many sessions the server holds, where that is known.
+        queued: The place of the first of these sessions.
+        timeout_s: Seconds that it waits at most.
+        room: Number of sessions that the server holds, if known.
     """
     logging.getLogger(__name__).warning(
         "the server is full%s; waiting for a slot, at position %d of %d, for up to %g s "

@@ -1,4 +1,4 @@
-"""A client's models to JSON and back, worked out once a class.
+"""Conversion between a client's models and JSON, worked out once for each client class.
 
 The models come from the class attributes `action_types`, `observation_type` and `state_type`,
 or else from the type parameters of ``EnvClient[Action, Observation, State]``.
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
     Client = type[EnvClient[Any, Any, Any]]
 
-# Every caller may pass this one to every environment; the client acts on it itself.
+# A caller may pass these to every environment: the client handles them itself.
 COURTESY_ARGUMENTS = frozenset({"timeout_s"})
 
 
 class Models(NamedTuple):
-    """The models of a client class. None, or an empty tuple, if the class declares none."""
+    """The models of a client class. None or an empty tuple means that the class declares none."""
 
     actions: tuple[type, ...]
     observation: Any
@@ -85,7 +85,7 @@ def models(cls: Client) -> tuple[Any, Any, Any]:
 
 
 def shows_arrays(cls: Client) -> bool:
-    """Observations of a client's model hold arrays."""
+    """Return whether a client's observation model holds arrays."""
     return any(holds_arrays(model) for model in models_in(_models(cls).observation))
 
 
@@ -97,12 +97,12 @@ def action_payload(
     Args:
         action: The action.
         cls: The client class, which knows the models.
-        binary: Keep arrays as they are.
-        capabilities: What the server has said that it can do.
+        binary: Keep arrays as arrays; otherwise write them as JSON.
+        capabilities: Capabilities that the server has announced.
 
     Raises:
-        TypeError: It is none of the client's action models, nor a mapping of fields.
-        EncodingError: It cannot be written, or the server would take it for another model.
+        TypeError: The action is neither one of the client's action models nor a mapping of fields.
+        EncodingError: The action cannot be written, or the server would read another model.
     """
     quick, write, is_model, kind = _action_writer(type(action), cls, binary)
     fields: dict[str, Any]
@@ -111,7 +111,7 @@ def action_payload(
             try:
                 fields = quick(action, mode="json")
             except PydanticSerializationError:
-                fields = write(action)  # which says why not, or can after all
+                fields = write(action)  # succeeds after all, or raises the reason
         else:
             fields = write(action)
     except (PydanticSerializationError, UnicodeError) as error:
@@ -140,7 +140,7 @@ def _named_kinds(cls: Client) -> dict[type[BaseModel], str]:
 
 
 def _check_is_told(action: Any, fields: dict[str, Any], cls: Client) -> None:
-    """Check that a server that cannot be told the model of an action would find the right model."""
+    """Check that a server that does not learn the model of an action would pick the right one."""
     other = misread_as(models(cls)[0], action, fields)
     if other is not None:
         name = type(action).__name__
@@ -153,10 +153,10 @@ def _check_is_told(action: Any, fields: dict[str, Any], cls: Client) -> None:
 
 
 def _check_reads_as_itself(action: BaseModel, fields: dict[str, Any]) -> None:
-    """Check that the server reads the models within an action as the same models."""
+    """Check that the server reads the models inside an action as the same models."""
     try:
         is_same = reader_of(type(action)).read(dict(fields)) == action
-    except (ValidationError, ValueError):  # the server says what is wrong; or arrays are in it
+    except (ValidationError, ValueError):  # invalid: the server reports it; or it holds arrays
         return
     if not is_same:
         named = "; ".join(like_fields(type(action)))
@@ -173,8 +173,8 @@ def _action_writer(
     """Choose how to write the actions of a type.
 
     Returns:
-        A compiled writer that can write most of them, if there is one; a writer of all; whether
-        they are models; and the name that tells their model from others with the same fields.
+        A compiled writer that can write most actions, or None; a writer for all actions; whether
+        the actions are models; and the name that tells the model from others with the same fields.
     """
     if issubclass(kind, Mapping):
         return None, dict, False, None
@@ -197,7 +197,7 @@ def _model_writer(kind: type[BaseModel], binary: bool) -> Callable[[Any], dict[s
         if binary
         else partial(kind.model_dump, mode="json", fallback=number_of, **options)
     )
-    is_marked = binary and holds_arrays(kind)  # and perhaps bytes
+    is_marked = binary and holds_arrays(kind)  # it may hold bytes too
     if change is None and not is_misread and not is_marked:
         return dump
 
@@ -251,7 +251,7 @@ def _inherits_truncated(observation: Any) -> bool:
 
 
 def told_what_was_not_sent(payload: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Say in a payload of version 0, which carries no arguments of `step`, which were left out."""
+    """Note the arguments of `step` that version 0 could not carry in the result's metadata."""
     names = [name for name in arguments if name not in COURTESY_ARGUMENTS]
     if not names:
         return payload
@@ -261,9 +261,9 @@ def told_what_was_not_sent(payload: dict[str, Any], arguments: Mapping[str, Any]
 
 
 def complete(result: StepResult[Any], payload: dict[str, Any], method: str) -> StepResult[Any]:
-    """Fill in what a `_parse_result` of old does not know: metadata, truncated, info, reward_info.
+    """Add metadata, truncated, info and reward_info if an older `_parse_result` left them out.
 
-    One that returns anything but a `StepResult`, such as the bare observation, is left to it.
+    A value other than a `StepResult`, such as a bare observation, is returned unchanged.
     """
     metadata = payload.get("metadata")
     if not metadata:
@@ -272,7 +272,7 @@ def complete(result: StepResult[Any], payload: dict[str, Any], method: str) -> S
     if isinstance(result, StepResult):
         if ignored or result.metadata is None:
             result.metadata = metadata
-        if result.done and metadata.get(TRUNCATED) is True:  # otherwise it means something else
+        if result.done and metadata.get(TRUNCATED) is True:  # otherwise the key means another thing
             result.truncated = True
         info = metadata.get(INFO)
         if result.info is None and isinstance(info, dict):
@@ -291,7 +291,7 @@ def complete(result: StepResult[Any], payload: dict[str, Any], method: str) -> S
 
 def reward_spec(result: StepResult[Any]) -> RewardSpec | None:
     """Return the meaning of rewards from the first result of an episode; None if unknown."""
-    info = getattr(result, "reward_info", None)  # a `_parse_result` of old gives anything
+    info = getattr(result, "reward_info", None)  # an older `_parse_result` may return any type
     told = info.get("spec") if info else None
     if not isinstance(told, dict):
         return None

@@ -1,36 +1,35 @@
 """The client's connection engine: a connection that carries sessions.
 
-`ClientSession`, which is behind `EnvClient`, is one session, mostly on a connection that it shares
-with others of the process (`openenv.client._sharing`); `SessionGroup`, which is behind `VectorEnv`,
-has many on few. Both send by a `SessionConnection`, and both get answers by `SentRequest.deliver`.
+`ClientSession`, behind `EnvClient`, is one session, usually on a connection that it shares with
+other clients of the process (`openenv.client._sharing`). `SessionGroup`, behind `VectorEnv`, has
+many sessions on few connections. Both send through a `SessionConnection`, and both receive answers
+through `SentRequest.deliver`.
 
 Design notes.
 
 **Who runs what.** All of this runs on the event loop that the connection was opened on, without a
-task of its own: the transport calls `on_frame` as a frame arrives, and that call writes the outcome
-into the `SentRequest` before it wakes the caller. So there is no moment at which an
-answer has been read and is kept nowhere: a caller who is cancelled as the answer comes finds it in
-`RemoteSession.sent`. Only a broken connection has a task, which resumes it.
+task of its own. The transport calls `on_frame` as a frame arrives, and that call writes the outcome
+into the `SentRequest` before it wakes the caller. So no answer is ever read and kept nowhere: if a
+caller is canceled as the answer comes, the answer is in `RemoteSession.sent`. Only a broken
+connection has a task, which resumes it.
 
-**Exactly once.** `RemoteSession.sent` holds every request whose answer no caller has had. A request
-that is made again is found there by what it asks for, as it was written when it was sent (the
-caller may have changed the array since). Late answers are kept there under version 1. Version 0 has
-no number by which a late answer could be told from another, so the answer is dropped and the
-episode has to begin anew.
+**Exactly once.** `RemoteSession.sent` holds every request whose answer no caller has received. A
+repeated request is found there by its content, as it was written when it was sent (the caller may
+have changed the array since). Version 1 keeps late answers there. Version 0 numbers nothing, so a
+late answer cannot be told from another: it is dropped, and the episode must begin anew.
 
-**A session that is lost gets a new `sent`.** A call or a receipt that still holds the old dict can
-put an answer back there, where nobody looks, instead of into the next episode
-(`SentRequest.place`).
+**A lost session gets a new `sent`.** A call or a receipt that still holds the old dict can put an
+answer back there, where no code looks, instead of into the next episode (`SentRequest.place`).
 
-**A broken connection** is resumed as soon as it breaks, whether a call is under way or not, by the
-same rule for one session and for many. Requests that are made meanwhile are kept in the resend
-buffer and go out with the resumption; each call has its own time limit, and makes the next attempt
-begin at once. If the server has ended the sessions, or cannot be reached for as long as it would
-keep them, every call ends with `SessionLost`.
+**A broken connection** is resumed as soon as it breaks, whether a call is under way or not, and by
+the same rule for one session as for many. Requests made meanwhile are kept in the resend buffer and
+go out with the resumption. Each call has its own time limit, and makes the next attempt begin at
+once. If the server has ended the sessions, or stays unreachable for as long as it would keep them,
+every call ends with `SessionLost`.
 
 **Frames of a tick.** Requests that the sessions of a shared connection make within one tick of the
-loop leave in one frame. Each is written at once, so that its caller hears of a value that cannot be
-sent; `flush` joins what was written.
+loop leave in one frame. Each is written at once, so that its caller gets the error if a value
+cannot be sent; `flush` joins the written requests.
 
 **Version 0** is `Version0`: the same methods as `Multiplexer`, for one session that cannot be
 resumed.
@@ -72,29 +71,29 @@ from openenv.protocol.v1.messages import HEARTBEAT_S, Notice, Queued
 if TYPE_CHECKING:
     from openenv.protocol.v0 import connection as v0
 else:
-    v0 = lazy_module("openenv.protocol.v0.connection")  # which few servers speak
+    v0 = lazy_module("openenv.protocol.v0.connection")  # few servers speak it
 
 Outcome = Reply | OpenEnvError
 
 CONNECTION_LOST = "the connection to the server was lost"
 RESET_HINT = "call reset() to begin a new episode"
 ASK_AGAIN_HINT = "ask again with the same action to have its answer, or call reset()"
-# Close codes of RFC 6455 that tell of an accident; any other is a side that closed on purpose.
+# Close codes of RFC 6455 that mean an accident. With any other code a side closed on purpose.
 ACCIDENTS = (None, 1006, 1011, 1013, 1014)
 CLOSE_LIMIT_S = 5.0
 CLOSE_BROKEN_LIMIT_S = 2.0
 REQUESTS_A_FRAME = 64
-JOINED_BYTES = 2**16  # a frame of several callers' requests is not made larger than this
-# Requests that begin an episode, and requests that change nothing.
+JOINED_BYTES = 2**16  # maximum size of a frame that joins the requests of several callers
+# Requests that begin an episode, and requests that only read.
 BEGINNINGS = frozenset({"reset", "restore"})
 READINGS = frozenset({"state", "snapshot", "render"})
 
 
 class ConnectionEndpoint(Protocol):
-    """A server that connections lead to."""
+    """A server that connections are opened to."""
 
     async def connect(self) -> Transport:
-        """Open a transport to the server, which is started if need be.
+        """Open a transport to the server, starting the server if needed.
 
         Raises:
             ConnectError: No server answers.
@@ -106,11 +105,11 @@ class ConnectionEndpoint(Protocol):
         ...
 
     async def why_gone(self) -> str | None:
-        """Return why there is no use in reaching the server, if that is known."""
+        """Return why the server cannot be reached any more; None if unknown."""
         ...
 
     async def leave(self) -> None:
-        """Note that a connection to the server has ended for good, with all sessions."""
+        """Note that a connection to the server has ended for good, with all its sessions."""
         ...
 
 
@@ -118,18 +117,18 @@ class ConnectionEndpoint(Protocol):
 
 
 class SentRequest(msgspec.Struct, eq=False):
-    """A request that was sent, until a caller has had the answer.
+    """A request that was sent, kept until a caller has received the answer.
 
     Attributes:
         request: The request.
-        frame: The frame that it was sent in.
-        session: The session that it belongs to.
-        place: The dict that keeps the request: `RemoteSession.sent` when it was sent.
+        frame: The frame that carried the request.
+        session: The session of the request.
+        place: The dict that keeps the request: `RemoteSession.sent` at the time of sending.
         deliver: Called when the outcome is there; None if no caller waits for it.
-        outcome: The answer or the error that the request came to; None as long as there is none.
-        was_answered: The client had the answer before, but its caller did not get it.
-        is_asked_again: The caller has asked for the same before: a word that the step is overdue
-            is no answer this time.
+        outcome: The answer or the error of the request; None until it is there.
+        was_answered: The client received the answer before, but its caller did not.
+        is_asked_again: The caller repeats the request. A message that the step is overdue is not
+            an answer to a repeated request.
     """
 
     request: Request
@@ -142,7 +141,7 @@ class SentRequest(msgspec.Struct, eq=False):
     is_asked_again: bool = False
 
     def give_up(self) -> None:
-        """Note that no caller waits for the outcome any more."""
+        """Note that no caller waits for the outcome any longer."""
         self.deliver = None
         if self.request.type in READINGS:
             if self.outcome is not None or not self.is_answerable():
@@ -151,28 +150,28 @@ class SentRequest(msgspec.Struct, eq=False):
             self.outcome = None
 
     def give_back(self) -> None:
-        """Keep the answer, which the caller did not get, for a caller that asks again."""
+        """Keep the answer, which the caller did not get, for a caller that repeats the request."""
         self.place[self.request.id] = self
 
     def take_back(self) -> None:
-        """Keep the answer no longer: the caller has it after all."""
+        """Discard the kept answer: the caller received it after all."""
         self.place.pop(self.request.id, None)
 
     def takes(self, error: ErrorReply) -> bool:
         """Return whether an error is an answer to the caller that waits now, if any.
 
-        That a step is overdue is none to a caller that gave the step up before, and asks again.
+        An overdue message is no answer to a caller that gave the step up before and repeats it.
         """
         return not is_interim(error) or (self.deliver is not None and not self.is_asked_again)
 
     def is_answerable(self) -> bool:
-        """Return whether the outcome is there, or will be told from others by number."""
+        """Return whether the outcome is there, or can be recognized by its number when it comes."""
         connection = self.session.connection
         return self.outcome is not None or (connection is not None and connection.version != 0)
 
 
 def is_interim(outcome: Outcome) -> bool:
-    """Return whether an outcome only says that a step is overdue; the answer is still to come."""
+    """Return whether an outcome only reports that a step is overdue; the answer will follow."""
     return (
         type(outcome) is ErrorReply
         and outcome.data.get("code") == ErrorCode.STEP_TIMEOUT.value
@@ -181,31 +180,31 @@ def is_interim(outcome: Outcome) -> bool:
 
 
 def name_request(request: Request) -> str:
-    """Return the words for a request in messages."""
+    """Return the name of a request for messages."""
     return "call of a tool" if request.type == "mcp" else request.type
 
 
 class RemoteSession:
-    """A session on the server, as the client knows the session, across connections.
+    """A session on the server, as the client knows it, across connections.
 
     Args:
-        key: The number of the environment among those of a `VectorEnv`.
-        lost: Why there is no episode; None if a missing episode is no loss.
+        key: The number of the environment within its `VectorEnv`.
+        lost: Why the episode is lost; None if no episode was lost.
         on_queue: Called with the session's place in the server's queue.
-        waiter: What calls wait with; by default one of the session's own.
+        waiter: The `CallWaiter` of the session's calls; by default a new one.
 
     Attributes:
         connection: The connection that carries the session; None if there is none.
         number: The session's number on that connection.
-        lost: As above. While it is set, only a reset or a restore is carried out.
+        lost: See `Args`. While it is set, only a reset or a restore is carried out.
         episode_began_at: When `reset` was answered, by `time.monotonic`; None if the episode was
             not begun by a `reset` of this session.
         latest: The number of the latest request.
-        sent: Requests whose answers no caller has had, by their numbers.
-        last_words: An error with which the server ended the session while no call was under way.
-        may_reopen: A reset need not hear the last words: it opens the session anew.
-        queued: The session's place in the server's queue; None unless the session waits.
-        waiter: What the call that is under way waits with.
+        sent: Requests whose answers no caller has received, by number.
+        last_words: The error with which the server ended the session while no call was under way.
+        may_reopen: A reset ignores `last_words` and opens the session anew.
+        queued: The session's place in the server's queue; None if the session does not wait.
+        waiter: The `CallWaiter` of the session's calls.
     """
 
     __slots__ = (
@@ -246,11 +245,11 @@ class RemoteSession:
     # ------------------------------------------------------------------ before a request
 
     def find(self, request: Request) -> SentRequest | OpenEnvError | None:
-        """Look at what is there before a request is made.
+        """Look for an earlier request or an error before a request is sent.
 
         Returns:
-            The same request, if it was sent and no caller has had its answer; or the error with
-            which the request is refused; or None if it may be sent.
+            The same request, if it was sent and no caller has received its answer; the error that
+            refuses the request; or None if the request may be sent.
 
         Raises:
             EncodingError: The request cannot be written.
@@ -293,7 +292,7 @@ class RemoteSession:
         return None
 
     def unanswered(self) -> list[SentRequest]:
-        """Return the unanswered requests, without those that change nothing, the earliest first."""
+        """Return the unanswered requests, earliest first, without those that only read."""
         found = (self.sent[number] for number in sorted(self.sent))
         return [one for one in found if one.request.type not in READINGS]
 
@@ -304,9 +303,9 @@ class RemoteSession:
 
         Args:
             sent: The request.
-            renews: A new episode gets a new `sent`, so that an answer of the last one that is
-                given back later is not taken for one of this. Not where a step and the reset that
-                follows it are one call, which are given back together.
+            renews: Give the session a new `sent` if an episode begins, so that an answer of the
+                last episode that is given back later cannot enter this one. False if a step and
+                the reset that follows it are one call: they are given back together.
         """
         outcome = sent.outcome
         assert outcome is not None
@@ -314,13 +313,13 @@ class RemoteSession:
         if type(outcome) is ErrorReply and is_interim(outcome):
             sent.outcome = None
             return outcome
-        if sent.place is self.sent:  # otherwise the session has been lost meanwhile
+        if sent.place is self.sent:  # otherwise the session was lost meanwhile
             self.sent.pop(sent.request.id, None)
             if sent.request.type in BEGINNINGS and not isinstance(
                 outcome, ErrorReply | OpenEnvError
             ):
                 self.lost = None
-                self.sent.clear()  # what was asked of the episode before is over
+                self.sent.clear()  # requests of the episode before are obsolete
                 if renews:
                     sent.place = self.sent = {}
                 is_reset = sent.request.type == "reset"
@@ -329,18 +328,18 @@ class RemoteSession:
 
     @property
     def is_waiting(self) -> bool:
-        """True if a caller waits for an answer that has not come."""
+        """Whether a caller waits for an answer that has not come."""
         return any(one.deliver and one.outcome is None for one in self.sent.values())
 
     def note_queue(self, queued: Queued) -> None:
-        """Take the server's word for where the session waits. That is no silence."""
+        """Note where the session waits, and extend the call's time limit: the server is alive."""
         self.queued = queued
         self.waiter.extend()
         if self.on_queue is None:
             return
         try:
             self.on_queue(queued)
-        except Exception as error:  # of the caller's function: the caller gets it
+        except Exception as error:  # of the caller's function: the caller receives it
             if not self.waiter.fail(error):
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": "on_queue has failed, and no call waits", "exception": error}
@@ -350,8 +349,8 @@ class RemoteSession:
         """Note that the session is gone, and end the calls that wait for answers.
 
         Args:
-            why: What `lost` says from now on.
-            error: What those calls raise; by default a `SessionLost` with these words.
+            why: The new value of `lost`.
+            error: The error that these calls raise; by default a `SessionLost` with this text.
         """
         self.lost = why
         self.episode_began_at = None
@@ -369,14 +368,14 @@ class RemoteSession:
 class CallWaiter:
     """A future that a call waits for, and a time limit that is cheap to set for every call.
 
-    Most calls end long before their time limits. So the timer is not set anew for each: a timer
-    that fires too early is set for the rest of the time.
+    Most calls end long before their time limits. So the timer is not restarted for each call: a
+    timer that fires too early is set again for the rest of the time.
 
     Args:
         expire: Called when the time is over; by default the call gets `asyncio.TimeoutError`.
 
     Attributes:
-        future: What the running call waits for; None if there is none.
+        future: The future that the running call waits for; None if there is none.
     """
 
     __slots__ = ("_deadline", "_expire", "_patience_s", "_timer", "_timer_at", "future")
@@ -384,18 +383,18 @@ class CallWaiter:
     def __init__(self, expire: Callable[[], None] | None = None) -> None:
         self.future: asyncio.Future[None] | None = None
         self._expire = expire
-        self._deadline: float | None = None  # by the loop's clock; None is no limit
+        self._deadline: float | None = None  # by the loop's clock; None means no limit
         self._patience_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0  # uvloop's handles do not tell, if that is just now
+        self._timer_at = 0.0  # uvloop's handles do not give the time of a timer that is due now
 
     def begin(self, limit_s: float | None, patience_s: float = 0.0) -> asyncio.Future[None]:
-        """Return the future that a call is to wait for; `end` follows.
+        """Return the future for a call to wait for. Call `end` afterward.
 
         Args:
             limit_s: Seconds until the call expires; None for no limit.
-            patience_s: Seconds from each word of the server that the call waits in a queue; at
-                least until the next word is due.
+            patience_s: Seconds to wait after each message that the call is queued; at least until
+                the next such message is due.
         """
         loop = asyncio.get_running_loop()
         self.future = future = loop.create_future()
@@ -409,23 +408,23 @@ class CallWaiter:
         return future
 
     def end(self) -> None:
-        """Forget the future: an error in the future would keep the call and the client alive."""
+        """Forget the future: an error in it would keep the call and the client alive."""
         self.future = self._deadline = None
 
     def wake(self, sent: SentRequest | None = None) -> None:
-        """Wake the call: a `SentRequest.deliver`."""
+        """Wake the call; can be a `SentRequest.deliver`."""
         if self.future is not None and not self.future.done():
             self.future.set_result(None)
 
     def fail(self, error: Exception) -> bool:
-        """Have the call raise an error; return whether a call waits."""
+        """Make the call raise an error; return whether a call waits."""
         if self.future is None or self.future.done():
             return False
         self.future.set_exception(error)
         return True
 
     def extend(self) -> None:
-        """Begin the patience anew, if there is a time limit."""
+        """Restart the time limit with the call's patience, if there is a time limit."""
         if self._deadline is not None:
             loop = asyncio.get_running_loop()
             self._deadline = loop.time() + max(self._patience_s, 2 * HEARTBEAT_S)
@@ -451,14 +450,14 @@ class CallWaiter:
             self.fail(asyncio.TimeoutError())
 
 
-# ------------------------------------------------------------------ versions of the protocol
+# ------------------------------------------------------------------ protocol versions
 
 
 class Version0:
     """Protocol version 0 for the connection engine: a single session without resumption.
 
-    Answers are matched to requests by their order alone, so a frame that nobody asked for would
-    shift every later answer by one: it ends the connection.
+    Answers are matched to requests by order alone, so an unrequested frame would shift all later
+    answers by one. Such a frame ends the connection.
     """
 
     version = 0
@@ -498,7 +497,7 @@ class Version0:
         return self._connection.codec.encode_request(request)
 
     def sent_content(self, frame: bytes, request: Request) -> bytes | None:
-        return frame  # nothing is numbered: the same request is the same frame
+        return frame  # requests have no numbers: equal requests have equal frames
 
     def receive(
         self, frame: str | bytes | bytearray
@@ -522,7 +521,7 @@ class Version0:
 
 
 def is_fatal(reply: Reply | Notice) -> bool:
-    """Return whether the server ends the session with this answer."""
+    """Return whether the server ends the session with this reply."""
     return type(reply) is ErrorReply and reply.is_fatal
 
 
@@ -530,7 +529,7 @@ def is_fatal(reply: Reply | Notice) -> bool:
 
 
 async def connect_transport(transport: Transport) -> Transport:
-    """Connect a transport, and cut the transport if the caller gives up."""
+    """Connect a transport; abort it if the caller gives up."""
     try:
         await transport.connect()
     except BaseException:
@@ -546,7 +545,7 @@ async def open_connection(
 
     Args:
         endpoint: The server.
-        opening: What is asked of the server with each session.
+        opening: Fields of the requests that open the sessions.
 
     Raises:
         ConnectError: No server answers.
@@ -583,17 +582,17 @@ class SessionConnection:
     """A connection that carries sessions.
 
     Args:
-        endpoint: The server, which a broken connection is resumed to.
-        transport: The transport, connected and greeted.
+        endpoint: The server, used to resume a broken connection.
+        transport: The transport, after connecting and the server's hello.
         protocol: The rules of the agreed version.
 
     Attributes:
         version: The protocol version.
-        protocol: As above.
-        sessions: The sessions that the connection carries, by their numbers.
-        spread: Maximum number of sessions that a gateway wants on the connection; None is any.
+        protocol: See `Args`.
+        sessions: The sessions that the connection carries, by number.
+        spread: Maximum number of sessions that a gateway wants on the connection; None for any.
         is_closed: The connection has ended for good.
-        largest_frame: Bytes of the largest frame that has passed, either way.
+        largest_frame: Size in bytes of the largest frame so far, in either direction.
         loop: The event loop that the connection lives on.
     """
 
@@ -614,7 +613,7 @@ class SessionConnection:
         self._hurry = asyncio.Event()
         self._parting: asyncio.Task[None] | None = None
         self._leaving: asyncio.Future[None] | None = None
-        self._closings: dict[int, asyncio.Future[None]] = {}  # sessions that say goodbye
+        self._closings: dict[int, asyncio.Future[None]] = {}  # sessions that wait for their close
         self._ending: TransportClosed | None = None
         self._next = 0  # the number of the next session that `join` adds
         self._unsent: list[bytes] = []
@@ -629,10 +628,10 @@ class SessionConnection:
         return None if self._transport is None else self._transport.route
 
     def carry(self, sessions: Mapping[int, RemoteSession]) -> None:
-        """Carry sessions, by number, and take the server's frames from now on.
+        """Carry sessions, by number, and receive the server's frames from now on.
 
-        Frames that have come before are taken at once: a server of version 0 that is full says so
-        without being asked.
+        Frames that have already arrived are handled at once: a full server of version 0 reports
+        that without being asked.
         """
         assert self._transport is not None
         for number, session in sessions.items():
@@ -641,7 +640,7 @@ class SessionConnection:
         self._transport.attach(self)
 
     def join(self, session: RemoteSession) -> None:
-        """Carry another session, under a number that none has had before."""
+        """Carry another session, under a number that was never used on this connection."""
         self._add(self._next, session)
         self._next += 1
 
@@ -654,7 +653,7 @@ class SessionConnection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the connection can take another session: it is whole, and neither end leaves."""
+        """Whether the connection is intact and can take another session."""
         is_whole = self._transport is not None and not self.is_closed
         return is_whole and bool(self.sessions) and self.protocol.gone is None
 
@@ -667,17 +666,17 @@ class SessionConnection:
 
         Raises:
             EncodingError: A value in the request cannot be carried.
-            TooLargeError: The server takes nothing as large.
+            TooLargeError: The request is larger than the server accepts.
         """
         request.session = session.number
         if len(self.sessions) > 1 or self._unsent:
             frame = self._post(request)
-        else:  # as `_post`, without a call
+        else:  # `_post` inlined
             frame, transport = self.protocol.request((request,)), self._transport
             if transport is None:
                 self._hurry.set()
             else:
-                with contextlib.suppress(TransportClosed):  # `on_closed` comes
+                with contextlib.suppress(TransportClosed):  # `on_closed` will be called
                     transport.send(frame)
             if len(frame) > self.largest_frame:
                 self.largest_frame = len(frame)
@@ -688,7 +687,7 @@ class SessionConnection:
         return sent
 
     def _post(self, request: Request) -> bytes:
-        """Write a request that is sent with those of other sessions in this tick."""
+        """Write a request to be sent together with those of other sessions in this tick."""
         protocol, unsent = self.protocol, self._unsent
         frame = protocol.write((request,))
         protocol.note_numbers((request,))
@@ -717,23 +716,23 @@ class SessionConnection:
         self._send(frame)
 
     def _send(self, frame: bytes) -> None:
-        """Send a frame now, or once a broken connection is resumed."""
+        """Send a frame now, or after a broken connection is resumed."""
         if len(frame) > self.largest_frame:
             self.largest_frame = len(frame)
         if self._transport is None:
             self._hurry.set()
             return
-        with contextlib.suppress(TransportClosed):  # `on_closed` comes
+        with contextlib.suppress(TransportClosed):  # `on_closed` will be called
             self._transport.send(frame)
 
     def write(self, requests: list[Request]) -> list[tuple[list[Request], bytes]]:
         """Write requests of several sessions into as few frames as the server accepts.
 
-        Nothing is sent yet: one that cannot be written shall stop them all.
+        No request is sent yet: one that cannot be written must stop them all.
 
         Raises:
             EncodingError: A value in a request cannot be carried.
-            TooLargeError: The server takes nothing as large as one of the requests.
+            TooLargeError: A request is larger than the server accepts.
         """
         if self.version == 0:
             return [([request], self.protocol.write((request,))) for request in requests]
@@ -754,10 +753,10 @@ class SessionConnection:
     def register(
         self, frames: list[tuple[list[Request], bytes]], deliver: Callable[[SentRequest], None]
     ) -> list[SentRequest]:
-        """Take frames that `write` has written for sent; `transmit` follows at once.
+        """Register written frames as sent; `transmit` must follow at once.
 
         Args:
-            frames: The frames, and the requests in each.
+            frames: The frames, with the requests in each.
             deliver: Called with each request when its outcome is there.
         """
         protocol, sessions = self.protocol, self.sessions
@@ -773,18 +772,18 @@ class SessionConnection:
         return registered
 
     def transmit(self, frames: list[tuple[list[Request], bytes]]) -> None:
-        """Send frames now, or once a broken connection is resumed."""
+        """Send frames now, or after a broken connection is resumed."""
         for _, frame in frames:
             self._send(frame)
 
     def hurry(self) -> None:
-        """Have a broken connection try at once to resume: a call waits for an earlier request."""
+        """Make a broken connection try to resume at once: a call waits for an earlier request."""
         self._hurry.set()
 
-    # ------------------------------------------------------------------ what the transport calls
+    # ------------------------------------------------------------------ called by the transport
 
     def on_frame(self, frame: str | bytes | bytearray) -> None:
-        """Take a frame of the server: put each answer with the request, and wake callers."""
+        """Handle a frame of the server: store each answer with its request, and wake callers."""
         sessions, protocol = self.sessions, self.protocol
         if len(frame) > self.largest_frame:
             self.largest_frame = len(frame)
@@ -831,13 +830,13 @@ class SessionConnection:
             self.protocol.heed(notice)
 
     def _refuse(self, session: RemoteSession, request_id: int | None, reply: ErrorReply) -> None:
-        """Take an error with which the server ends a session, or refuses to open a session."""
+        """Handle an error with which the server ends a session or refuses to open one."""
         was_known = self.protocol.knows(session.number)
         self.protocol.forget(session.number)  # the session may be opened again
-        if not reply.is_fatal or not was_known:  # the server says so of each of its requests
+        if not reply.is_fatal or not was_known:  # the server repeats it for each of its requests
             return
         gone = self.protocol.gone
-        if gone is not None and reply.data.get("message") == gone:  # refused since the server stops
+        if gone is not None and reply.data.get("message") == gone:  # refused: the server stops
             del self.sessions[session.number]
             session.lose(f"{CONNECTION_LOST} ({gone})")
             if not self.sessions:
@@ -848,7 +847,7 @@ class SessionConnection:
         waiting = [one for one in session.sent.values() if one.deliver is not None]
         session.sent = {}
         session.queued = None
-        if reply.data.get("code") == ErrorCode.SESSION_ERROR.value:  # a refusal ends nothing
+        if reply.data.get("code") == ErrorCode.SESSION_ERROR.value:  # a refusal ends no episode
             session.lost = f"the server ended the session ({error})"
         if not waiting:
             session.last_words, session.may_reopen = error, self.version != 0
@@ -872,7 +871,7 @@ class SessionConnection:
         self._part_soon()
 
     def on_closed(self, error: TransportClosed) -> None:
-        """Resume the sessions on another transport if the server may still have the sessions."""
+        """Resume the sessions on another transport if the server may still have them."""
         self._ending = error
         for number in list(self._closings):
             self._note_heard(number)
@@ -880,7 +879,7 @@ class SessionConnection:
             return
         protocol = self.protocol
         is_there = any(one.last_words is None for one in self.sessions.values())
-        is_there = is_there or bool(self._closings)  # which the server has to hear of
+        is_there = is_there or bool(self._closings)  # the server must still learn about these
         if not (is_there and protocol.is_resumable and error.code in ACCIDENTS):
             self._end(f"{CONNECTION_LOST} ({error})")
             return
@@ -932,12 +931,12 @@ class SessionConnection:
     async def release(
         self, session: RemoteSession, why: str | None, *, says_goodbye: bool = False
     ) -> None:
-        """End a session, and with the last session the connection.
+        """End a session; if it is the last session, close the connection too.
 
         Args:
-            session: The session; calls of it that are under way end with `SessionLost`.
-            why: What `lost` of the session says from now on.
-            says_goodbye: Wait, 5 s at most, until the server has closed the session.
+            session: The session. Its calls under way end with `SessionLost`.
+            why: The new value of the session's `lost`.
+            says_goodbye: Wait, at most 5 s, until the server has closed the session.
         """
         if self.is_closed or (len(self.sessions) == 1 and not self._closings):
             await self.close(why, session if says_goodbye else None)
@@ -958,11 +957,11 @@ class SessionConnection:
             if not self.sessions and not self._closings and not self.is_closed:
                 if is_served:
                     await self.close(why)
-                else:  # the time is over
+                else:  # the time limit has passed
                     self._abort(why)
 
     def _drop(self, session: RemoteSession, why: str | None) -> bool:
-        """Carry a session no longer; return whether the server is told to close the session."""
+        """Stop carrying a session; return whether the server is told to close it."""
         is_known = self.protocol.knows(session.number)
         if is_known:
             data = {"cancel": True} if session.is_waiting else {}
@@ -973,12 +972,12 @@ class SessionConnection:
         return is_known
 
     async def close(self, why: str | None, session: RemoteSession | None = None) -> None:
-        """Close the connection, in 5 s at most. Calls that are under way end with `SessionLost`.
+        """Close the connection, within 5 s. Calls under way end with `SessionLost`.
 
         Args:
-            why: What `lost` of the sessions says from now on.
-            session: The session to say goodbye of and to wait for until the server has closed it;
-                by default the connection is closed, and with it all sessions.
+            why: The new value of `lost` of the sessions.
+            session: The session to close on the server first, waiting for the server's answer. By
+                default only the connection is closed, which closes all sessions.
         """
         try:
             await self._close(why, session)
@@ -1012,7 +1011,7 @@ class SessionConnection:
             await self._close_broken()
 
     async def _close_broken(self) -> None:
-        """Tell the server, if possible, not to wait for this client to come back."""
+        """Tell the server, if possible, not to keep the sessions for this client."""
         if not isinstance(self.protocol, Multiplexer) or not self.protocol.is_resumable:
             return
         with contextlib.suppress(CannotResume, asyncio.TimeoutError, TransportClosed):
@@ -1022,11 +1021,11 @@ class SessionConnection:
             await part(transport)
 
     def cut(self, session: RemoteSession, why: str) -> None:
-        """End a session without waiting for the server, and with the last session the connection.
+        """End a session without waiting for the server, and abort the connection if it is the last.
 
         Args:
             session: The session.
-            why: What `lost` of the session says from now on.
+            why: The new value of the session's `lost`.
         """
         if len(self.sessions) > 1 or self._closings:
             self._drop(session, why)
@@ -1044,12 +1043,12 @@ class SessionConnection:
 async def part(
     transport: Transport, frame: bytes = b"", heard: asyncio.Future[None] | None = None
 ) -> None:
-    """Close a transport, with a last frame, and cut the transport after 5 s.
+    """Send a last frame and close a transport; abort it after 5 s.
 
     Args:
         transport: The transport.
         frame: The last frame.
-        heard: Done once the server has answered that frame.
+        heard: Done once the server has answered the frame.
     """
 
     async def say_goodbye() -> None:
@@ -1071,7 +1070,7 @@ _tasks: set[asyncio.Task[Any]] = set()
 
 
 def _keep(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Start a task that nothing else keeps from being collected."""
+    """Start a task and hold a reference to it, so that it is not garbage collected."""
     task = asyncio.ensure_future(work)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
@@ -1081,13 +1080,13 @@ def _keep(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 def abandon(
     connection: SessionConnection, process: int, session: RemoteSession | None = None, *, warn: bool
 ) -> None:
-    """End the session of a dropped client, or a connection with all sessions; from any thread."""
+    """End a dropped client's session, or a connection with all its sessions; from any thread."""
     if process != os.getpid():
         return  # it is the parent's
     if connection.is_closed or (session is not None and session.connection is not connection):
         return
     if connection.loop.is_running():
-        with contextlib.suppress(RuntimeError):  # it ended just now
+        with contextlib.suppress(RuntimeError):  # the loop has ended just now
             connection.loop.call_soon_threadsafe(lambda: _keep(_close_quietly(connection, session)))
     if warn:
         message = f"a client of {connection} was never closed; use `with`, or call close()"

@@ -1,10 +1,10 @@
-"""Answers that can be awaited, or simply read. All guessing between the two is in this file.
+"""Answers that can be awaited or read directly. Only this file decides between the two.
 
-Trainers call ``client.reset().observation`` on a bare client; others ``await client.reset()``.
-Where no event loop runs on the calling thread, a call just returns its answer. Where one runs,
-it returns a pending answer whose request is already on its way: awaiting it waits without
-blocking the loop, reading any part of it waits and blocks. Only inside ``async with client``
-must it be awaited, since there the connection lives on the caller's own loop.
+Some trainers call ``client.reset().observation`` on a bare client, others ``await client.reset()``.
+If no event loop runs on the calling thread, a call returns its answer. If a loop runs there, the
+call returns a pending answer whose request is already on its way: awaiting it does not block the
+loop, reading any part of it does. Inside ``async with client`` the answer must be awaited, since
+the connection lives on the caller's own loop.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     Source = Coroutine[Any, Any, T] | PendingCall[T]
 
 
-# What asyncio looks for when it describes a task: no attributes of an answer.
+# Attributes that asyncio looks for when it describes a task. They are no attributes of an answer.
 _OF_COROUTINES = frozenset(
     f"{kind}_{what}" for kind in ("cr", "gi", "ag") for what in ("code", "running", "frame")
 )
 
 
 class Runnable:
-    """A base class of objects that `asyncio.run` and `create_task` take for coroutines."""
+    """A base class of objects that `asyncio.run` and `create_task` accept as coroutines."""
 
     if TYPE_CHECKING:
 
         def __await__(self) -> Generator[Any, None, Any]: ...
 
     def send(self, value: Any) -> Any:
-        """Run on to the next wait, or to the end; called by event loops."""
+        """Run to the next wait or to the end; called by event loops."""
         return self._drive("send", value)
 
     def throw(self, *error: Any) -> Any:
-        """Go on with an error; called by event loops."""
+        """Continue with an error; called by event loops."""
         return self._drive("throw", *error)
 
     def close(self) -> Any:
-        """Give up a coroutine that was never run."""
+        """Discard a coroutine that was never run."""
 
     def _drive(self, how: str, *arguments: Any) -> Any:
         own = vars(self)
@@ -58,13 +58,13 @@ class Runnable:
             own["_run"] = self.__await__()
         try:
             return getattr(own["_run"], how)(*arguments)
-        except BaseException:  # it has ended, well or badly; the next run is a new one
+        except BaseException:  # the run has ended, in any way; the next one starts anew
             own.pop("_run", None)
             raise
 
 
 class _OnItsWay(Runnable, Generic[T]):
-    """An answer that a future or a coroutine, the source, will give."""
+    """A pending answer from a source: a future or a coroutine."""
 
     if TYPE_CHECKING:
         _source: Source[T]
@@ -90,14 +90,14 @@ class _OnItsWay(Runnable, Generic[T]):
         return f"<{type(self).__name__}: await it>"
 
     def throw(self, *error: Any) -> Any:
-        """Go on with an error; called by event loops, also on a task that has not begun."""
+        """Continue with an error; called by event loops, also on a task that has not begun."""
         own = vars(self)
         if "_run" not in own:
             _drop(self._source, asyncio.CancelledError())
         return super().throw(*error)
 
     def result(self) -> T:
-        """Wait for the answer, blocking."""
+        """Wait for the answer, and block this thread."""
         source = self._source
         if not isinstance(source, futures.Future):
             raise RuntimeError(
@@ -108,13 +108,13 @@ class _OnItsWay(Runnable, Generic[T]):
         return source.taken()
 
     def close(self) -> Any:
-        """Give up a call that was never awaited; a call under way goes on."""
+        """Discard a call that was never awaited; a call under way continues."""
         if not isinstance(self._source, futures.Future):
             self._source.close()
 
 
 class Pending(_OnItsWay[T]):
-    """A pending answer. Await the answer, or read an attribute."""
+    """A pending answer. Await it, or read an attribute of the answer."""
 
     if not TYPE_CHECKING:
 
@@ -125,13 +125,13 @@ class Pending(_OnItsWay[T]):
                 return getattr(self.result(), name)
             except AttributeError:
                 raise
-            except BaseException as error:  # perhaps of a signal's handler
+            except BaseException as error:  # possibly from a signal handler
                 _drop(self._source, error)
                 raise
 
 
 class PendingValue(Pending[T]):
-    """A pending plain value, such as a list or a truth value."""
+    """A pending plain value, such as a list or a bool."""
 
     def __bool__(self) -> bool:
         return bool(self.result())
@@ -147,10 +147,10 @@ class PendingValue(Pending[T]):
 
 
 class PendingClient(Pending[T]):
-    """A pending client. `close` closes the client, once there is a client."""
+    """A pending client. `close` closes the client once it exists."""
 
     def close(self) -> Any:
-        """Close the client; or give up a call that was never awaited."""
+        """Close the client, or discard a call that was never awaited."""
         if isinstance(self._source, futures.Future):
             return self.result().close()  # type: ignore[attr-defined]
         return super().close()
@@ -163,7 +163,7 @@ class PendingState(Pending[StateT]):
 
         @property
         def episode_id(self) -> str | None:
-            """Identifies the running episode."""
+            """The id of the running episode."""
             ...
 
         @property
@@ -173,7 +173,7 @@ class PendingState(Pending[StateT]):
 
 
 class _Field:
-    """A field of a pending answer: reading the field waits for the answer."""
+    """A field of a pending step: reading the field waits for the answer."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -184,8 +184,8 @@ class _Field:
         own = vars(step)
         if self._name not in own:
             try:
-                own.update({**vars(step.result()), **own})  # what was assigned stays
-            except BaseException as error:  # perhaps of a signal's handler
+                own.update({**vars(step.result()), **own})  # assigned values win
+            except BaseException as error:  # possibly from a signal handler
                 _drop(own["_source"], error)
                 raise
         return own[self._name]
@@ -208,7 +208,7 @@ class PendingStep(_OnItsWay[StepResult[ObsT]], StepResult[ObsT]):
         return self.result() == (other.result() if isinstance(other, PendingStep) else other)
 
     def __hash__(self) -> int:
-        return id(self)  # asyncio.gather keeps what it waits for in a dict
+        return id(self)  # `asyncio.gather` uses awaitables as dict keys
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self.result().__reduce__()  # type: ignore[return-value]
@@ -231,11 +231,11 @@ def launch(
     Args:
         coroutine: The call.
         home: The loop that the client's connection belongs to; None for the shared one.
-        block: Wait, even where another loop runs on this thread.
+        block: Wait, even if another loop runs on this thread.
     """
     here = background.running_loop()
     home = home or background.background_loop()
-    if here is home:  # waiting would be for ever; `PendingStep.result` says so
+    if here is home:  # waiting would never end; `PendingStep.result` raises the error
         return coroutine
     if here is None or block:
         return background.run(coroutine, home)
@@ -248,7 +248,7 @@ def resolve(answer: Any) -> Any:
         try:
             return answer.result()
         except RuntimeError:
-            _OnItsWay.close(answer)  # if it was a coroutine, which cannot be waited for
+            _OnItsWay.close(answer)  # in case it is a coroutine, which cannot be waited for
             raise
     if inspect.iscoroutine(answer):
         return background.run(answer)

@@ -1,7 +1,7 @@
 """The internal interface of an `EnvClient`, for the rest of openenv.
 
-An `EnvClient` is subclassed by every environment, so its namespace belongs to its users. Outside
-the package `openenv.client`, no module reads a client's private attributes; all others ask here.
+Every environment subclasses `EnvClient`, so its namespace belongs to its users. Outside the package
+`openenv.client`, no module reads a client's private attributes; other modules use this interface.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ClientInternals:
 
     @property
     def launch(self) -> Launch | None:
-        """The launch of the client's server; None if the server is not the client's."""
+        """The launch of the client's server; None if the client did not start the server."""
         return self.client._launch
 
     @property
@@ -63,7 +63,7 @@ class ClientInternals:
         return self.client._home or background.background_loop()
 
     async def connect(self) -> None:
-        """Connect, and start the server if need be."""
+        """Connect, and start the server if needed."""
         await self.client._connect_async()
 
     async def request(self, request: Request, timeout_s: float | None = None) -> Any:

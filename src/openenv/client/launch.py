@@ -1,4 +1,4 @@
-"""Starting what a client talks to: a provider's server, or an environment in this process."""
+"""Starting the server that a client talks to: a provider's server, or one in this process."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Launch:
     """A provider's server, started once and stopped once; from any thread.
 
     Args:
-        provider: What starts the server, and stops it; None if `start` chooses it.
-        base_url: Where the server is, if the provider has already started it.
-        start: Starts the server and returns its base URL; by default `provider.start()`.
+        provider: Starts and stops the server; None if `start` chooses the provider.
+        base_url: The server's address, if the provider has already started it.
+        start: Starts the server and returns its base URL; by default the provider's method.
 
     Attributes:
-        ready_timeout_s: Seconds to wait for the server to answer; None for the provider's own.
+        ready_timeout_s: Seconds to wait for the server to answer; None for the provider's default.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Launch:
 
     @property
     def is_running(self) -> bool:
-        """The server has been started and not stopped."""
+        """Whether the server has been started and not stopped."""
         return self._base_url is not None
 
     @property
@@ -59,12 +59,12 @@ class Launch:
         return self._base_url
 
     async def start(self) -> bool:
-        """Have the server running and answering; return whether this call started it.
+        """Make sure that the server runs and answers; return whether this call started it.
 
-        Cancelled, it still waits for the server, to stop it again: a thread cannot be cancelled.
+        If canceled, it still waits for the server in order to stop it: a thread cannot be canceled.
 
         Raises:
-            ProviderError: It did not start; nothing is left behind.
+            ProviderError: The server did not start; nothing is left running.
         """
         if self.is_running:
             return False
@@ -96,7 +96,7 @@ class Launch:
 
     def exited(self) -> ProviderExited | None:
         """Return how the server's process has ended; None if it runs or nothing is known."""
-        check = getattr(self._provider, "check_running", None)  # it may only look like a provider
+        check = getattr(self._provider, "check_running", None)  # may be missing: duck-typed
         try:
             if self.is_running and check is not None:
                 check()
@@ -105,37 +105,39 @@ class Launch:
         return None
 
     async def has_another(self) -> bool:
-        """Return whether `start` would now give another server than the lost server."""
+        """Return whether `start` would now start a server other than the lost one."""
         return False
 
     async def why_gone(self) -> str | None:
-        """The same in words; in a thread, as a provider may have to ask a service."""
+        """Return how the server's process has ended, as text. The check runs in a thread, since a
+        provider may have to ask a remote service.
+        """
         exited = await asyncio.to_thread(self.exited)
         return None if exited is None else str(exited)
 
     async def explain(self, error: ConnectError) -> None:
-        """Raise a better error if no server answers because the process has ended."""
+        """Raise a clearer error if no server answers because its process has ended."""
         if (exited := await asyncio.to_thread(self.exited)) is not None:
             raise ConnectError(f"{error}: {exited}") from exited
 
     def locate(self, error: ServerError) -> None:
-        """Say in an error where the log of the server is."""
-        error.log = getattr(self._provider, "log_path", None)  # it may only look like a provider
+        """Add the location of the server's log to an error."""
+        error.log = getattr(self._provider, "log_path", None)  # may be missing: duck-typed
 
     async def stop(self) -> None:
-        """Stop the server. Safe to repeat; a stop that failed is tried again."""
+        """Stop the server. Safe to repeat; repeating retries a stop that failed."""
         await asyncio.to_thread(self._stop_now)
 
     def _stop_now(self) -> None:
         with self._turn:
             if self._base_url is not None:
-                if self._process == os.getpid():  # in a forked child, it is the parent's
+                if self._process == os.getpid():  # in a forked child the server is the parent's
                     _stop(self._provider)
                 self._base_url = None
 
 
 def server_launch(start_server: Callable[[], Any]) -> Launch:
-    """Plan a server of a provider that starts many; its `launch` is the function."""
+    """Plan to start a server with the `launch` function of a provider that starts many."""
 
     def start() -> str:
         launch._provider = None
@@ -148,12 +150,12 @@ def server_launch(start_server: Callable[[], Any]) -> Launch:
 
 
 def choosing_launch(image: str, options: dict[str, Any], package: str | None = None) -> Launch:
-    """Plan to run an image by the provider that `openenv.providers.choice` chooses at the start.
+    """Plan to run an image with the provider that `openenv.providers.choice` chooses at the start.
 
     Args:
         image: The image.
         options: Options of the provider's start.
-        package: The installed package that may stand for the image; by default that of its name.
+        package: The installed package that can replace the image; by default the one of that name.
     """
 
     def start() -> str:
@@ -190,7 +192,7 @@ def _required(function: Callable[..., Any]) -> list[str]:
 
 
 def _stop(provider: Provider | None) -> None:
-    if provider is None:  # it was not even found out which
+    if provider is None:  # no provider was chosen yet
         return
     if not _runs_images(provider):
         provider.stop()
@@ -201,12 +203,12 @@ def _stop(provider: Provider | None) -> None:
 
 
 def _runs_images(provider: Provider) -> TypeIs[ContainerProvider]:
-    """Return whether a provider starts containers, by class or only by methods."""
+    """Return whether a provider runs images, judged by its methods."""
     return hasattr(provider, "start_container")
 
 
 def image_launch(image: str, provider: Provider | None, options: dict[str, Any]) -> Launch:
-    """Plan to run `image`; without a provider, `openenv.providers.choice` chooses."""
+    """Plan to run `image`; without a provider, `openenv.providers.choice` chooses one."""
     if provider is None:
         return choosing_launch(image, options)
     if not _runs_images(provider):
@@ -219,8 +221,8 @@ def image_launch(image: str, provider: Provider | None, options: dict[str, Any])
 
 
 def provider_launch(provider: Provider, client: type) -> Launch:
-    """Plan a server of a provider. One that runs images and was given none runs the image of the
-    package that the client comes from, by the name that `openenv build` gives it.
+    """Plan to start a provider's server. A provider that runs images and has none runs the image of
+    the client's package, under the name that `openenv build` uses.
     """
     image = image_of_client(client) if _runs_images(provider) else None
     if image is None or getattr(provider, "image", None) is not None:
@@ -230,10 +232,10 @@ def provider_launch(provider: Provider, client: type) -> Launch:
 
 
 def image_of_client(client: type) -> str | None:
-    """Name the image of the package that a client class comes from: ``echo-env:latest``.
+    """Return the image name of the package that a client class is in: ``echo-env:latest``.
 
     Returns:
-        The name; None if the class is in no package, or is one of this package's own.
+        The name; None if the class is in no package, or in openenv itself.
     """
     package = client.__module__.rpartition(".")[0]
     if not package or package.partition(".")[0] == "openenv":
@@ -249,7 +251,7 @@ def image_of_client(client: type) -> str | None:
 def space_launch(
     repo_id: str, use_docker: bool, provider: Provider | None, options: dict[str, Any]
 ) -> Launch:
-    """Plan to run a Hugging Face Space: the image, or the sources by uv."""
+    """Plan to run a Hugging Face Space: its image, or its sources with uv."""
     if use_docker:
         tag = options.pop("tag", "latest")
         image = f"registry.hf.space/{hf_space_subdomain(repo_id)}:{tag}"
@@ -271,7 +273,7 @@ def space_launch(
 
 
 def hf_space_subdomain(repo_id: str) -> str:
-    """The host name of a Space: lower case, everything but letters and digits a dash."""
+    """Return a Space's subdomain: lower case, with dashes for all but ASCII letters and digits."""
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in repo_id.lower())
 
 
@@ -283,7 +285,7 @@ def local_transport(
     subprotocols: Sequence[str] = (),
     key: str | None = None,
 ) -> Callable[[], Transport]:
-    """Plan transports to an environment, or to an ASGI application, in this process."""
+    """Return a function that opens transports to an environment or ASGI app in this process."""
     if _is_asgi(environment):
         from openenv.client.transports.asgi import ASGITransport
 
@@ -307,7 +309,7 @@ def local_transport(
 
     def open_transport() -> Transport:
         nonlocal manager, process
-        if process != os.getpid():  # a forked child has neither the sessions nor their threads
+        if process != os.getpid():  # a forked child has neither the sessions nor the threads
             manager, process = SessionManager(spec, debug=True), os.getpid()
         return MemoryTransport(manager, next(iter(subprotocols), None))
 
@@ -315,7 +317,7 @@ def local_transport(
 
 
 def _is_asgi(candidate: Any) -> bool:
-    """An ASGI application is called with scope, receive and send; a factory with nothing."""
+    """Return whether a callable is an ASGI app: it takes scope, receive and send."""
     if isinstance(candidate, type):
         return False
     call = candidate if inspect.isfunction(candidate) else getattr(candidate, "__call__", None)  # noqa: B004

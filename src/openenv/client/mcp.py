@@ -1,10 +1,10 @@
-"""`MCPToolClient`: a client of an environment whose actions are calls of tools.
+"""`MCPToolClient`: a client of an environment whose actions are tool calls.
 
     with MCPToolClient(base_url="http://localhost:8000") as env:
         print([tool.name for tool in env.list_tools()])
         print(env.call_tool("echo_message", message="hello"))
 
-Tools are called in the very session that `reset`, `step` and `state` are for, over its connection.
+Tool calls run in the session that `reset`, `step` and `state` use, over the same connection.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ NO_TOOLS_HINT = (
 
 
 class GenericMCPObservation(Observation):
-    """An observation of whatever fields the environment has."""
+    """An observation with any fields that the environment sends."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -76,28 +76,28 @@ def _production(mode: str | None) -> str:
 
 
 class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
-    """A client that knows of tools. Subclass it as `EnvClient`; the models may be left out:
+    """A client that knows about tools. Subclass it like `EnvClient`; the models are optional:
 
         class CalculatorEnv(MCPToolClient): ...
 
-    A step with a `ListToolsAction` gives a `ListToolsObservation`, one with a `CallToolAction` a
-    `CallToolObservation`, and any other the observation model, or else a `GenericMCPObservation`.
+    A step with a `ListToolsAction` returns a `ListToolsObservation`, one with a `CallToolAction` a
+    `CallToolObservation`. Other steps return the observation model, or a `GenericMCPObservation`.
 
-    All arguments that are not described here are those of `EnvClient`, in another order.
+    Arguments not described here are those of `EnvClient`, in a different order.
 
     Args:
-        mode: ``production``, which is the default, and all that there is; see below.
-        session_id: Join this session of the server, which stays when the client leaves; one that
-            was made over HTTP, and has no other client.
-        **options: Of `EnvClient`. A tool that is called directly ends a `journal`.
+        mode: ``production``, the default and the only mode; see `use_production_mode`.
+        session_id: Session of the server to join. It must have been created over HTTP and have no
+            other client, and it stays open when this client leaves.
+        **options: Options of `EnvClient`. Calling a tool directly interrupts a `journal`.
 
     Attributes:
-        use_production_mode: Tools are listed and called directly, as an agent does: that is no
-            step, and no reward is told. Set it to False and they are by steps, so that the calls
-            count, are scored, and are part of the episode.
+        use_production_mode: List and call tools directly, as an agent does: such a call is not a
+            step and returns no reward. If False, they are steps, so that the calls count, are
+            scored and belong to the episode.
 
     Raises:
-        ValueError: The mode is another.
+        ValueError: The mode is not ``production``.
     """
 
     use_production_mode = True
@@ -148,15 +148,15 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
 
     @interruptible
     def list_tools(self, use_cache: bool = True) -> PendingValue[list[Tool]]:
-        """The tools there are.
+        """Return the environment's tools.
 
         Args:
-            use_cache: Do not ask again, if that has been done before.
+            use_cache: Return the tools of an earlier call, if there was one.
 
         Raises:
             NotSupported: The environment has no tools.
             ServerError: The server answered with another error.
-            SessionLost: The session is gone; `connect`, or `reset`, begins another.
+            SessionLost: The session is gone; `connect` or `reset` opens another one.
             ConnectError: No server answers.
             ResponseTimeout: No answer came within `message_timeout_s`.
         """
@@ -164,12 +164,12 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
 
     @interruptible
     def get_tool(self, name: str) -> Pending[Tool | None]:
-        """The tool of this name; None if there is none. See `list_tools` for what it raises."""
+        """Return the tool with this name, or None; raises the errors of `list_tools`."""
         return self._answer(Pending, self._get_tool_async(name))
 
     @interruptible
     def has_tool(self, name: str) -> PendingValue[bool]:
-        """Return whether there is a tool of this name; raises as `list_tools`."""
+        """Return whether a tool with this name exists; raises the errors of `list_tools`."""
         return self._answer(PendingValue, self._has_tool_async(name))
 
     @overload
@@ -182,9 +182,9 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         """Carry out an action; see `EnvClient.step`."""
         return super().step(action, **kwargs)
 
-    # A `Pending` is read only, but invariant, since a `Future` is.
+    # `Pending` is read-only, but invariant in its type, because `Future` is.
     def connect(self) -> Pending[Self]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Connect now, instead of on first use. Where the session was lost, begin another."""
+        """Connect now, instead of on first use. If the session was lost, open another one."""
         return self._answer(PendingClient, self._connect_anew())
 
     async def __aenter__(self) -> Self:
@@ -193,7 +193,7 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
         return self
 
     def sync(self) -> SyncMCPClient[ActT, ObsT, StateT]:
-        """The same client with plain blocking methods."""
+        """Return this client with blocking methods."""
         return SyncMCPClient(self)
 
     # ------------------------------------------------------------------ hooks
@@ -255,13 +255,13 @@ class MCPClientBase(EnvClient[ActT, ObsT, StateT]):
     async def _json_rpc(self, method: McpMethod, params: dict[str, Any]) -> Any:
         """Send a JSON-RPC request to this session and return the result.
 
-        The id is always the same: answers are told by the frames around them, and a request that
-        is made again, since no answer came, is told by being the same.
+        The id is always the same: frames match answers to requests, and a request that is repeated
+        because no answer came is recognized by being identical.
         """
         request = {"jsonrpc": "2.0", "id": 1, "method": method.value, "params": params}
         try:
             reply = await self._request(Request("mcp", request))
-        except SessionLost as lost:  # where a server is in production, nobody can reset
+        except SessionLost as lost:  # a server in production mode may not allow a reset
             raise SessionLost(f"{lost}; or connect() for another session") from lost.__cause__
         response = reply.response if isinstance(reply, MCPReply) else None
         if not isinstance(response, dict):
@@ -282,22 +282,22 @@ class MCPToolClient(MCPClientBase[ActT, ObsT, StateT]):
 
     @interruptible
     def call_tool(self, name: str = "", /, **arguments: Any) -> Any:
-        """Call a tool, and give what it returned: its plain value, or else its text, or else its
+        """Call a tool and return its result: the plain value, or else the text, or else the
         content blocks.
 
         Args:
             name: The tool.
-            **arguments: Its arguments.
+            **arguments: The tool's arguments.
 
         Raises:
             ToolFailed: The tool failed, does not take these arguments, or does not exist. The
-                text says what it said.
+                message is the tool's own.
             NotSupported: The environment has no tools.
             ServerError: The server answered with another error.
-            SessionLost: The session is gone; `connect`, or `reset`, begins another.
+            SessionLost: The session is gone; `connect` or `reset` opens another one.
             ConnectError: No server answers.
-            ResponseTimeout: No answer came within `message_timeout_s`. To call the tool again with
-                the same arguments is to ask again, under version 1: it is not called twice.
+            ResponseTimeout: No answer came within `message_timeout_s`. Under version 1, calling
+                again with the same arguments gets that answer, and the tool does not run twice.
         """
         named = name or arguments.pop("name", "")
         if not isinstance(named, str) or not named:
@@ -316,13 +316,13 @@ class MCPToolClient(MCPClientBase[ActT, ObsT, StateT]):
         observation: Any = (await self._step_async(call)).observation
         if isinstance(observation, CallToolObservation):
             return _value(observation.model_dump(mode="json"), name)
-        return observation  # of the client's own model
+        return observation  # the client's own model
 
 
 class SyncMCPClient(SyncEnvClient[ActT, ObsT, StateT]):
     """An `MCPToolClient` with blocking methods."""
 
-    if TYPE_CHECKING:  # `SyncEnvClient` has them all
+    if TYPE_CHECKING:  # `SyncEnvClient` provides them all
 
         @overload
         def step(
@@ -341,7 +341,7 @@ class SyncMCPClient(SyncEnvClient[ActT, ObsT, StateT]):
         def call_tool(self, name: str = "", /, **arguments: Any) -> Any: ...
 
 
-# How observations are read that are not the environment's own.
+# Clients that read observations other than the environment's own.
 
 
 class _Listing(EnvClient[Any, ListToolsObservation, State]):
@@ -358,7 +358,7 @@ class _Other(EnvClient[Any, GenericMCPObservation, State]):
 
 @once_per_class
 def _fields(cls: type[EnvClient[Any, Any, Any]]) -> frozenset[str]:
-    """The fields of a client's observation model, or models; none where it does not say."""
+    """Return the fields of a client's observation models; empty if the client declares none."""
     _, observation, _ = codec.models(cls)
     models = members(observation)
     return frozenset(name for one in models for name in getattr(one, "model_fields", ()))
@@ -369,7 +369,7 @@ def _only(model: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tool(payload: Any) -> Tool:
-    """Read a tool, in either form."""
+    """Read a tool with its schema under ``input_schema`` or ``inputSchema``."""
     if not isinstance(payload, Mapping) or not isinstance(payload.get("name"), str):
         raise ProtocolError(f"the server's list of tools holds {payload!r:.200}")
     schema = payload.get("input_schema", payload.get("inputSchema"))
@@ -381,10 +381,10 @@ def _tool(payload: Any) -> Tool:
 
 
 def _value(result: Any, tool_name: str) -> Any:
-    """The plain value of what a tool gave: of a `CallToolObservation`, or of its result.
+    """Return the plain value of a tool result, or of a `CallToolObservation` with one.
 
     Raises:
-        ToolFailed: It holds an error.
+        ToolFailed: The result is an error.
     """
     if isinstance(result, dict) and "tool_name" in result and "error" in result:
         if error := result["error"]:

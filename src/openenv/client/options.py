@@ -1,6 +1,6 @@
-"""The keyword options by which one connects to environments, each declared once.
+"""The keyword options for connecting to environments, each declared once.
 
-`openenv.EnvClient` and `openenv.VectorEnv` describe them, and have their defaults.
+`openenv.EnvClient` and `openenv.VectorEnv` document the options and set the defaults.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionLimits(TypedDict, total=False):
-    """Options that every client takes by position, too."""
+    """Options that every client also takes by position."""
 
     connect_timeout_s: float
     message_timeout_s: float | None
@@ -35,7 +35,7 @@ class ConnectionOptions(TypedDict, total=False):
 
 
 class SessionOptions(ConnectionOptions, total=False):
-    """Options that a client of one session has by name."""
+    """Keyword options of a client with one session."""
 
     on_queue: Callable[[Queued], None] | None
     journal: bool
@@ -53,7 +53,7 @@ class ClientOptions(SessionOptions, ConnectionLimits, total=False):
 
 
 class BatchOptions(ConnectionOptions, ConnectionLimits, total=False):
-    """Options of `openenv.VectorEnv` that every view of it has."""
+    """Options of `openenv.VectorEnv` and of every view of one."""
 
     client: type[EnvClient[Any, Any, Any]]
     stack: bool

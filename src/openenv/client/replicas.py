@@ -1,4 +1,4 @@
-"""`Replicas`: clients that are opened together, each with a server of its own."""
+"""`Replicas`: clients that are opened together, each with its own server."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Replicas(Generic[C]):
         async with CodingEnv.with_provider(provider) as envs:
             await asyncio.gather(*(env.reset() for env in envs))
 
-    ``with`` gives clients for synchronous use. If one cannot be opened, all are closed.
+    ``with`` returns clients for synchronous use. If a client cannot be opened, all are closed.
 
     Args:
-        make: Returns a client that starts a server of its own.
+        make: Returns a client that starts its own server.
         count: The number of clients.
 
     Raises:
@@ -65,7 +65,7 @@ class Replicas(Generic[C]):
 
 
 async def _together(begin: list[Callable[[], Any]], undo: Callable[[], Any]) -> None:
-    """Begin all; if one fails, or the caller is cancelled, call `undo`."""
+    """Begin all; if one fails or the caller is canceled, call `undo`."""
     beginning = [asyncio.ensure_future(_awaited(one())) for one in begin]
     try:
         await asyncio.gather(*beginning)

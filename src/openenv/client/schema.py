@@ -1,4 +1,4 @@
-"""What a server tells of its environment at ``/schema``."""
+"""The description of its environment that a server gives at ``/schema``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from openenv.errors import ConnectError
 
 
 def fetch_schema(base_url: str, options: WebSocketOptions, timeout_s: float) -> dict[str, Any]:
-    """Return what a server tells at ``/schema``.
+    """Return a server's answer at ``/schema``.
 
     Raises:
-        ConnectError: No server answers there, or it tells nothing.
+        ConnectError: No server answers there, or its answer is not a JSON object.
     """
     url = f"{over_http(base_url)}/schema"
     headers = {**options.headers, **key_headers(options.api_key or key_for(url), options.headers)}

@@ -1,4 +1,4 @@
-"""Episodes that a client scores as a whole, where the environment does not."""
+"""Client-side scoring of whole episodes, for environments that give no reward."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class EpisodeScoring:
     """Gathers a client's actions and observations, and scores an episode at the end.
 
     Args:
-        scorer: See `openenv.rewards.delayed`.
-        credit: See `openenv.rewards.credit`.
+        scorer: The scorer; see `openenv.rewards.delayed`.
+        credit: How the score is shared; see `openenv.rewards.credit`.
 
     Raises:
-        ValueError: There is no such credit assignment.
+        ValueError: The credit assignment is unknown.
 
     Attributes:
-        options: What makes a client's sibling score likewise.
+        options: Options that make another client score in the same way.
     """
 
     def __init__(self, scorer: TrajectoryScorer, credit: str | Credit) -> None:
@@ -32,21 +32,21 @@ class EpisodeScoring:
         self._episode = EpisodeScorer(scorer, credit)
 
     def begin(self, result: StepResult[Any], task: Any = None) -> None:
-        """Note that an episode has begun, and the task of the episode."""
+        """Note that an episode has begun, and its task."""
         self._episode.begin(_checked(result).observation, task)
 
     def lose(self, why: str) -> None:
-        """Note that the running episode is not known as a whole."""
+        """Note that the running episode is not known as a whole, and why."""
         self._episode.lose(why)
 
     async def step(self, action: Any, result: StepResult[Any]) -> StepResult[Any]:
-        """Note a step; the result of the last one gets the reward of the episode."""
+        """Note a step. The result of the last step gets the reward of the episode."""
         _checked(result)
         score = self._episode.step(action, result.observation, result.reward, result.done)
         return await self._scored(score, result)
 
     async def repeat(self, result: StepResult[Any]) -> StepResult[Any]:
-        """Return again the result of a step that was noted before."""
+        """Return the result of a step that was noted before."""
         return await self._scored(self._episode.repeat(result.done), result)
 
     async def _scored(

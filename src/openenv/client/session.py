@@ -1,20 +1,20 @@
 """The session behind an `EnvClient`: order, time limits and errors of calls.
 
-The connection and what is kept across its loss is in `openenv.client.connection`.
+`openenv.client.connection` holds the connection and the state that survives its loss.
 
-Calls are carried out one at a time, first come, first served. Under version 1 a connection that
-breaks is resumed and the call under way goes on: it is carried out exactly once, and its answer is
-not lost. An answer that did not come in time still comes: asking again, with the same request,
-waits for it. So does asking again after a cancellation or an interrupt. `SessionLost` is raised if
-the server has ended the session, or cannot be reached for as long as it would keep the session.
+Calls are carried out one at a time, first come, first served. Under version 1 a broken connection
+is resumed and the call under way continues: it is carried out exactly once, and its answer is not
+lost. An answer that misses its time limit still arrives: repeating the same request waits for it.
+The same holds after a cancellation or an interrupt. `SessionLost` is raised if the server has ended
+the session, or stays unreachable for as long as it would keep the session.
 
 Under version 0 a lost connection is a lost episode: `step` and `state` raise `SessionLost` until
-`reset` begins another one, on another connection. If an answer did not come in time, or its caller
-stopped waiting, the connection stays and the late answer is dropped; since nobody knows whether the
-step was carried out, `step` waits for a `reset` here too.
+`reset` begins another episode on another connection. If an answer misses its time limit, or its
+caller stops waiting, the connection stays and the late answer is dropped. The client cannot know
+whether the step was carried out, so `step` raises `SessionLost` until a `reset` here too.
 
 A connection belongs to the process that opened it. A forked child has a copy of the socket, but
-writes nothing to it and says no goodbye: for the child, the episode is lost.
+neither writes to it nor closes it properly: for the child, the episode is lost.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ else:
     _sharing = lazy_module("openenv.client._sharing")
 
 CLOSED = "the client was closed"
-# The server keeps the time of a step. It has so much longer to say that the time is over.
+# The server enforces a step's deadline. The client waits this much longer for the server's error.
 DEADLINE_SLACK_S = 0.25
 
 
 class CallOrder:
-    """A lock, first come, first served, that costs next to nothing without contention.
+    """A lock, first come, first served, that is very cheap without contention.
 
     Attributes:
         is_taken: A call has the lock.
@@ -78,7 +78,7 @@ class CallOrder:
         try:
             await called
         except asyncio.CancelledError:
-            if called.done() and not called.cancelled():  # the lock was just passed on to this one
+            if called.done() and not called.cancelled():  # the lock was just passed on to this call
                 self.leave()
             raise
 
@@ -93,24 +93,24 @@ class CallOrder:
 
 
 class ClientSession:
-    """Sends the requests of a session, in order, over a connection opened when needed.
+    """Sends a session's requests in order, over a connection that is opened when needed.
 
     Args:
         endpoint: The server.
-        opening: What is asked of the server with the session.
+        opening: Fields of the request that opens the session.
         timeout_s: Seconds to wait for an answer; None for no limit.
         on_queue: Called with the session's place in the server's queue.
-        lost: Why there is no episode to go on with; None if a missing episode is no loss.
+        lost: Why the episode is lost; None if no episode was lost.
 
     Attributes:
-        has_owner: A parent client closes this session at the latest: dropping it is no mistake.
+        has_owner: A parent client will close this session, so dropping it gives no warning.
         closes: How often the session was closed. A call that began before a close ends with it.
-        is_repeated: The latest answer had reached this client before, but not its caller.
-        process: The process that the session belongs to.
+        is_repeated: This client received the latest answer before, but its caller did not.
+        process: Id of the process that the session belongs to.
         remote: The session as the connection engine knows it.
-        version: The protocol version that is spoken; 0 before there is a connection.
-        capabilities: What the server says that it can do; empty before there is a connection.
-        room: How many sessions the server holds; None if that is unknown.
+        version: The protocol version in use; 0 before there is a connection.
+        capabilities: Capabilities that the server announced; empty before there is a connection.
+        room: Number of sessions that the server holds; None if unknown.
     """
 
     def __init__(
@@ -142,11 +142,11 @@ class ClientSession:
         """Return the same session without the connection, for use on another event loop.
 
         Args:
-            because: What became of the connection, if this session was not closed.
+            because: Why the connection is lost, if this session was not closed.
         """
         is_unused = self._abandonment is None and not (self.closes or self._order.is_taken)
         if is_unused and not self.is_inherited:
-            return self  # it was never used, so it belongs to no loop
+            return self  # never used, so it belongs to no loop
         if self._abandonment is not None:
             self._abandonment.detach()
         lost = because if because and self.is_connected else self.remote.lost
@@ -158,17 +158,17 @@ class ClientSession:
 
     @property
     def is_inherited(self) -> bool:
-        """True if the session belongs to another process, of which this process is a fork."""
+        """Whether the session belongs to another process, of which this process is a fork."""
         return self.process != os.getpid()
 
     @property
     def is_connected(self) -> bool:
-        """True if a connection is open, as far as is known, or may be resumed."""
+        """Whether a connection is open, as far as is known, or may still be resumed."""
         return self.remote.connection is not None
 
     @property
     def has_begun(self) -> bool:
-        """True if the session is connected, or was, and is lost."""
+        """Whether the session is connected, or was connected and is lost."""
         return self.is_connected or self.remote.lost is not None
 
     @property
@@ -181,7 +181,7 @@ class ClientSession:
         """Open the connection, if there is none.
 
         Args:
-            began: What `closes` was when the call began; by default it begins now.
+            began: The value of `closes` when the call began; by default the current value.
 
         Raises:
             ConnectError: No server answers.
@@ -209,9 +209,9 @@ class ClientSession:
 
         Args:
             request: The request.
-            timeout_s: Seconds to wait; by default those of the session.
-            began: What `closes` was when the call began; by default it begins now.
-            is_traced: The caller has a span for the call.
+            timeout_s: Seconds to wait; by default the session's `timeout_s`.
+            began: The value of `closes` when the call began; by default the current value.
+            is_traced: The caller has already opened a span for the call.
 
         Raises:
             ServerError: The server answered with an error.
@@ -239,7 +239,7 @@ class ClientSession:
                     connection = remote.connection
                     if connection is None:
                         connection = await self._connected(began)
-                        # It may have been open before, and be dying.
+                        # The connection may have been open before, and be about to break.
                         may_repeat = request.type in BEGINNINGS and len(connection.sessions) > 1
                     if connection.is_closed:  # the server refused the session at once
                         self._find(request)  # raises what the server said
@@ -248,7 +248,7 @@ class ClientSession:
                 if sent.outcome is None:
                     limit_s = self._timeout_s
                     if timeout_s is not None:
-                        # Under version 1 the server keeps the time of a step.
+                        # Under version 1 the server enforces a step's deadline.
                         is_kept_there = self.version != 0 and not sent.is_asked_again
                         limit_s = timeout_s + (DEADLINE_SLACK_S if is_kept_there else 0.0)
                     try:
@@ -261,7 +261,7 @@ class ClientSession:
                     finally:
                         waiter.end()
                 outcome = remote.take(sent)
-                # An idle connection may have died long ago. A reset loses nothing by that.
+                # An idle connection may have been dead for long. A reset loses nothing by a retry.
                 if not (may_repeat and type(outcome) is SessionLost and began == self.closes):
                     break
                 may_repeat = False
@@ -292,10 +292,10 @@ class ClientSession:
         return await traced(self._tracer, f"openenv.{request.type}", send)
 
     def _find(self, request: Request) -> SentRequest | None:
-        """Return the same request as sent before, if the answer is still to be had.
+        """Return the same request as sent before, if its answer can still be received.
 
         Raises:
-            OpenEnvError: The request may not be made now.
+            OpenEnvError: The request is not allowed now.
         """
         found = self.remote.find(request)
         if isinstance(found, OpenEnvError):
@@ -319,7 +319,7 @@ class ClientSession:
     # ------------------------------------------------------------------ connections
 
     async def _connected(self, began: int) -> SessionConnection:
-        """Return the connection, which is opened if there is none.
+        """Return the connection, opening one if there is none.
 
         Raises:
             ConnectError: No server answers.
@@ -350,33 +350,33 @@ class ClientSession:
             raise SessionLost(f"{CLOSED}; {RESET_HINT}")
 
     def unanswered(self) -> str | None:
-        """Name the unanswered call that may be asked again, if any."""
+        """Name an unanswered call that the caller can repeat; None if there is none."""
         waiting = (one for one in self.remote.unanswered() if one.is_answerable())
         return next((name_request(one.request) for one in waiting), None)
 
     def lose_episode(self, why: str) -> None:
-        """Have `SessionLost` raised until the next `reset`; a connection stays."""
+        """Make calls raise `SessionLost` until the next `reset`; a connection stays open."""
         self.remote.lost = self.remote.lost or why
         self.remote.sent = {}
         self.remote.episode_began_at = None
 
     def accept_loss(self) -> None:
-        """Go on without the lost episode, for a client that is connected again on purpose."""
+        """Clear the lost state, for a client that connects again on purpose."""
         self.remote.lost = None
 
     async def settle(self) -> None:
-        """Wait until all calls that were made before have ended."""
+        """Wait until all earlier calls have ended."""
         await self._order.enter()
         self._order.leave()
 
     async def end_episode(self, why: str) -> None:
-        """Give up the session and the environment; a reset gets a fresh environment."""
+        """Give up the session and its environment; the next reset gets a fresh environment."""
         self.remote.lost = why
         if self.remote.connection is not None:
             await self.remote.connection.release(self.remote, why)
 
     async def close(self) -> None:
-        """Say goodbye and close the session, in 5 s at most. Safe to repeat.
+        """Close the session, waiting at most 5 s for the server. Safe to repeat.
 
         Calls that are under way end with `SessionLost`.
         """

@@ -1,6 +1,6 @@
-"""The sessions behind a `VectorEnv`: requests by the number of the environment, and answers.
+"""The sessions behind a `VectorEnv`: requests and answers by the number of the environment.
 
-The connections, and what is kept across their loss, are in `openenv.client.connection`.
+`openenv.client.connection` holds the connections and the state that survives their loss.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class ServerEndpoint(ConnectionEndpoint, Protocol):
     """A server for some sessions of a group."""
 
     async def has_another(self) -> bool:
-        """Return whether new endpoints would lead to another server, since this server is lost."""
+        """Return whether new endpoints would lead to a different server, now that this is lost."""
         ...
 
 
 class EndpointProvider(Protocol):
-    """Decides which servers the sessions of a group go to.
+    """Decides which servers the sessions of a group use.
 
     Attributes:
-        opening: What is asked of the server with each session.
+        opening: Fields of the requests that open the sessions.
     """
 
     opening: dict[str, Any]
@@ -53,39 +53,39 @@ class EndpointProvider(Protocol):
     async def endpoints(
         self, sessions: int, connections: int
     ) -> Sequence[tuple[ServerEndpoint, int]]:
-        """Return where the next sessions go, and how many to each endpoint.
+        """Return the endpoints for the next sessions, and how many sessions each gets.
 
         Args:
-            sessions: How many sessions there are.
-            connections: How many connections they share, if one server has them all.
+            sessions: Number of sessions.
+            connections: Number of connections that they share, if one server has them all.
         """
         ...
 
     def note_queue(self, index: int, queued: Queued) -> None:
-        """Note the place of an environment that waits for a slot."""
+        """Record the queue position of an environment that waits for a slot."""
         ...
 
 
 class Answers(NamedTuple):
-    """The outcomes of requests, and the requests, by environments."""
+    """Requests and their outcomes, by the number of the environment."""
 
     sent: dict[int, SentRequest]
     outcomes: dict[int, Outcome]
 
     def give_back(self) -> None:
-        """Keep the answers for a caller that asks again, since the first caller got none."""
+        """Keep the answers for a caller that repeats the requests: the first caller got none."""
         for sent in self.sent.values():
             if sent.outcome is not None and sent.request.type not in READINGS:
                 sent.give_back()
 
     def take_back(self) -> None:
-        """Undo `give_back`: the caller has the answers after all."""
+        """Undo `give_back`: the caller received the answers after all."""
         for sent in self.sent.values():
             sent.take_back()
 
 
 class _Unreceived(NamedTuple):
-    """Answers that `SessionGroup.first` gave; the next call of `first` gets them again."""
+    """Answers of `SessionGroup.first` that never reached the caller; the next `first` has them."""
 
     group: SessionGroup
     answers: Answers
@@ -101,14 +101,14 @@ class SessionGroup:
     """Many sessions on few connections, on a single event loop.
 
     Args:
-        provider: Decides which servers the sessions go to.
-        connections: How many connections the sessions share, if one server has them all.
+        provider: Decides which servers the sessions use.
+        connections: Number of connections that the sessions share, if one server has them all.
 
     Attributes:
-        provider: As above.
-        sessions: The sessions by the numbers of their environments.
-        awaited: Requests whose outcomes no call of `answers` or `first` has given yet.
-        waiter: What such a call waits with.
+        provider: See `Args`.
+        sessions: The sessions, by the numbers of their environments.
+        awaited: Requests whose outcomes no call of `answers` or `first` has returned yet.
+        waiter: The `CallWaiter` of such a call.
     """
 
     def __init__(self, provider: EndpointProvider, connections: int) -> None:
@@ -119,19 +119,19 @@ class SessionGroup:
         self._count = connections
         self._connections: list[SessionConnection] = []
         self._answered: dict[int, Outcome] = {}  # in the order of arrival
-        self._among: Collection[int] | None = None  # whose answers count; None is all
+        self._among: Collection[int] | None = None  # sessions whose answers count; None means all
         self._missing = 0
         self._timeout_s = 0.0
         self._tracer = tracer()
 
     @property
     def is_open(self) -> bool:
-        """True if there is a connection."""
+        """Whether there is an open connection."""
         return any(not connection.is_closed for connection in self._connections)
 
     @property
     def version(self) -> int:
-        """The protocol version that is spoken, as far as is known."""
+        """The protocol version in use, as far as is known; 0 without a connection."""
         return max((connection.version for connection in self._connections), default=0)
 
     @property
@@ -145,12 +145,12 @@ class SessionGroup:
     async def submit(self, requests: dict[int, Request]) -> None:
         """Send requests, many sessions to a frame.
 
-        A request that was made before, and whose answer no caller has had, is not sent: its answer
-        is waited for.
+        A request that was made before, and whose answer no caller has received, is not sent again:
+        the earlier answer is awaited.
 
         Raises:
             RuntimeError: A session has a request that is not answered yet.
-            EncodingError: A request cannot be written; then none is sent.
+            EncodingError: A request cannot be written; then no request is sent.
             ConnectError: No server answers.
         """
         if self._tracer is None:
@@ -185,7 +185,7 @@ class SessionGroup:
                 again.append(found)
             elif found is not None:
                 refused[index] = found
-            elif connection is None:  # lost while others were still being opened
+            elif connection is None:  # lost while other connections were being opened
                 refused[index] = SessionLost(f"{CONNECTION_LOST}; {RESET_HINT}")
             else:
                 request.session = session.number
@@ -235,7 +235,7 @@ class SessionGroup:
         return RemoteSession(index, on_queue=note_queue, waiter=self.waiter)
 
     async def _open(self, indices: list[int]) -> None:
-        """Open connections for sessions, and go elsewhere if a server has just been lost."""
+        """Open connections for sessions; use another server if one has just been lost."""
         while indices:
             left, groups = iter(indices), []
             for endpoint, share in await self.provider.endpoints(len(indices), self._count):
@@ -250,7 +250,7 @@ class SessionGroup:
     async def _try_endpoint(
         self, endpoint: ServerEndpoint, group: list[int], limit: asyncio.Semaphore
     ) -> list[int]:
-        """Open connections to a server; return the sessions that are to go to another server."""
+        """Open connections to a server; return the sessions that must use another server."""
         try:
             await self._open_group(endpoint, group, limit)
         except ConnectError:
@@ -287,7 +287,7 @@ class SessionGroup:
     # ------------------------------------------------------------------ answers
 
     def _take_outcome(self, sent: SentRequest) -> None:
-        """Note what a request came to: a `SentRequest.deliver`."""
+        """Record the outcome of a request; a `SentRequest.deliver`."""
         index = sent.session.key
         if self.awaited.get(index) is sent and sent.outcome is not None:
             self._note(index, sent.outcome)
@@ -303,7 +303,7 @@ class SessionGroup:
                 self.waiter.wake()
 
     async def answers(self, indices: Sequence[int], timeout_s: float | None) -> Answers:
-        """Wait for the answers of some sessions, whichever others are at work."""
+        """Wait for the answers of certain sessions; other sessions may be at work too."""
         try:
             await self._wait(len(indices), timeout_s, set(indices))
         except asyncio.CancelledError:
@@ -319,7 +319,7 @@ class SessionGroup:
         """Wait for the first `count` answers.
 
         Raises:
-            RuntimeError: Fewer sessions are at work.
+            RuntimeError: Fewer than `count` sessions are at work.
         """
         if len(self.awaited) < count:
             raise RuntimeError(
@@ -334,14 +334,14 @@ class SessionGroup:
     async def _wait(
         self, count: int, timeout_s: float | None, among: Collection[int] | None = None
     ) -> None:
-        """Wait until `count` sessions have answered, among `among` (by default all)."""
+        """Wait until `count` sessions in `among` (by default all) have answered."""
         there = self._answered if among is None else self._answered.keys() & among
         self._missing, self._among = count - len(there), among
         if self._missing <= 0:
             return
         self._timeout_s = timeout_s or 0.0
         try:
-            # Not in `wait_for`, which takes several ticks to be cancelled: the next call may come
+            # Not `wait_for`, which takes several ticks to be canceled: the next call may begin
             # before it has ended.
             await self.waiter.begin(timeout_s, timeout_s or 0.0)
         finally:
@@ -363,7 +363,7 @@ class SessionGroup:
                 one.deliver = None
                 one.place.pop(one.request.id, None)
                 continue
-            if outcome is one.outcome:  # otherwise it was not answered in time
+            if outcome is one.outcome:  # otherwise it missed the time limit
                 one.session.take(one, renews=False)
             if type(outcome) is ErrorReply:
                 error = outcomes[index] = server_error(outcome.data)
@@ -372,12 +372,12 @@ class SessionGroup:
         return Answers(sent, outcomes)
 
     def put_back(self, answers: Answers) -> None:
-        """Keep answers for the next call of `first`, since the last call failed."""
+        """Keep answers for the next call of `first`, since this call's caller got none."""
         self.awaited.update(answers.sent)
         self._answered = answers.outcomes | self._answered
 
     def withdraw(self, answers: Answers) -> None:
-        """Undo `put_back`: the caller has the answers after all."""
+        """Undo `put_back`: the caller received the answers after all."""
         for index in answers.sent:
             self.awaited.pop(index, None)
             self._answered.pop(index, None)

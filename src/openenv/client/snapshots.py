@@ -37,7 +37,7 @@ async def take(client: Client, *, replay: bool) -> bytes:
 
 
 async def restore(client: Client, data: bytes) -> Any:
-    """Go back to a stored episode and return its state; see `EnvClient.restore`."""
+    """Restore a stored episode and return its state; see `EnvClient.restore`."""
     if client._scoring is not None:
         client._scoring.lose("the episode was restored, and its beginning is not known")
     kind, body = unwrap(data)
@@ -50,7 +50,7 @@ async def restore(client: Client, data: bytes) -> Any:
 
 
 async def fork(client: ClientT, count: int, *, replay: bool) -> list[ClientT]:
-    """Open further sessions in the state of this one; see `EnvClient.fork`."""
+    """Open more sessions in the state of this one; see `EnvClient.fork`."""
     if not isinstance(count, int) or count < 0:
         raise ValueError(f"n={count!r}; it must be a whole number, not negative")
     data = await take(client, replay=replay)
@@ -75,7 +75,7 @@ async def fork(client: ClientT, count: int, *, replay: bool) -> list[ClientT]:
 
 
 async def _connect(client: Client, feature: str) -> None:
-    """Connect, and check that the connection carries snapshots."""
+    """Connect if needed, and check that the protocol version supports snapshots."""
     if not client._session.is_connected:
         await client._connect_async()
     if client._session.version == 0:
@@ -122,7 +122,7 @@ async def _journal_of(client: Client) -> bytes:
 async def journaled(
     client: Client, journal: Journal, request: Request, timeout_s: float | None
 ) -> Reply:
-    """Send a request, and note the request and its outcome in the journal."""
+    """Send a request, and record the request and its outcome in the journal."""
     frame = frame_of(request)
     try:
         reply: Reply = await client._request(request, timeout_s)
@@ -133,7 +133,7 @@ async def journaled(
             journal.note(request, _failed(journal, frame, error))
         raise
     except BaseException:
-        if client._session.unanswered() is None:  # otherwise it is noted when it is asked again
+        if client._session.unanswered() is None:  # otherwise the repeated request records it
             journal.interrupt(f"a {request.type} was not answered")
         raise
     return reply
@@ -148,8 +148,8 @@ def _failed(journal: Journal, frame: bytes, error: ServerError) -> JournalEntry:
 
 
 async def _replay(client: Client, entries: list[JournalEntry]) -> None:
-    """Repeat the requests of a journal, and check that their outcomes are the same."""
-    requests = [entry.request() for entry in entries]  # before any of them is made
+    """Repeat the requests of a journal, and check that the outcomes are the same."""
+    requests = [entry.request() for entry in entries]  # all are read before the first is sent
     journal = client._journal
     if journal is not None:
         journal.interrupt("another journal's replay did not come to its end")
@@ -169,6 +169,6 @@ async def _replay(client: Client, entries: list[JournalEntry]) -> None:
         client._session.lose_episode("the replay of another session did not come to its end")
         raise
     client._session.remote.episode_began_at = None  # the episode is older than the replay's `reset`
-    background.hold(None)  # the answers are no caller's: who asks again has all made again
+    background.hold(None)  # no caller owns these answers: a caller that retries replays everything
     if journal is not None:
         journal.adopt(entries)

@@ -1,4 +1,4 @@
-"""The synchronous face of a client."""
+"""The synchronous interface of a client."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _blocking(function: F, client_method: Any = None) -> F:
-    """Make a blocking method of the client's method with the same name.
+    """Make a blocking method out of the client method with the same name.
 
-    A signal's handler may raise until the caller has the result, so what stands nearest to the
-    caller sees to it. The client's own methods do as far as they go. One that a subclass overrides
-    has had the answers of the calls that it makes: an error that it raises is its own.
+    A signal handler may raise until the caller has the result, so the outermost wrapper handles the
+    interrupt; the client's own methods handle their part. A method that a subclass overrides has
+    already received the answers of its calls, so an error that it raises is its own.
     """
 
     @functools.wraps(function)
@@ -57,8 +57,8 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         with EchoEnv(base_url="http://localhost:8000").sync() as env:
             result = env.reset(seed=0)
 
-    It calls the client's public methods, so what a subclass overrides is in force. Any other
-    method of the client is there too; where it is a coroutine function, it blocks.
+    This class calls the client's public methods, so overrides in a subclass take effect. Any other
+    method of the client is available too, and blocks if it returns a coroutine.
 
     Example:
         >>> from echo_env import EchoAction, EchoEnv
@@ -77,7 +77,7 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
 
     @property
     def async_client(self) -> EnvClient[ActT, ObsT, StateT]:
-        """The client behind this face."""
+        """The client that this object wraps."""
         return self._async
 
     @property
@@ -107,19 +107,19 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         return cast("StepResult[ObsT]", self._async.step(action, **kwargs))
 
     def state(self) -> StateT:
-        """Read where the episode stands; see `EnvClient.state`."""
+        """Return the state of the episode; see `EnvClient.state`."""
         return cast(StateT, resolve(self._async.state()))
 
     def render(self) -> Rendering:
-        """Show where the episode stands; see `EnvClient.render`."""
+        """Render the current state of the episode; see `EnvClient.render`."""
         return cast("Rendering", resolve(self._async.render()))
 
     def close(self) -> None:
-        """Close the session and what a provider started."""
+        """Close the session, and stop the server if a provider started it."""
         resolve(self._async.close())
 
     def new_session(self) -> Self:
-        """Open a further session on the same server."""
+        """Open another session on the same server."""
         return type(self)(resolve(self._async.new_session()))
 
     def agent_access(self) -> AgentAccess:
@@ -136,11 +136,11 @@ class SyncEnvClient(Generic[ActT, ObsT, StateT]):
         return cast(StateT, self._async.restore(data))
 
     def fork(self, n: int, *, replay: bool = False) -> list[Self]:
-        """Open further sessions in the state of this one; see `EnvClient.fork`."""
+        """Open more sessions in the state of this one; see `EnvClient.fork`."""
         return [type(self)(one) for one in resolve(self._async.fork(n, replay=replay))]
 
     def __getattr__(self, name: str) -> Any:
-        # Copying and pickling ask an object that has no `_async` yet.
+        # Copying and pickling look up attributes on an object that has no `_async` yet.
         if name == "_async" or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
         attribute = getattr(self._async, name)

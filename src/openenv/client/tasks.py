@@ -1,7 +1,7 @@
 """The tasks of a client's server: lists of tasks, and episodes with a task.
 
-What is asked goes over HTTP, beside the session, with the keys and the certificates of the client;
-of an environment or an application in this process, within it.
+Requests go over HTTP, beside the session, with the client's keys and certificates. An environment
+or an application in this process is called directly.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ class PendingCount(PendingValue[int]):
 
 
 class ClientTasks:
-    """What `EnvClient.tasks` is: the methods of `openenv.tasks.TaskAPIClient`, awaited or not, as
-    the client's other calls are.
+    """The methods of `openenv.tasks.TaskAPIClient`, awaited or not, as the client's other calls;
+    the attribute `EnvClient.tasks`.
 
         async with EchoEnv(base_url="http://localhost:8000") as env:
             async for task in env.tasks.iter_tasks("train"): ...
 
-    They raise what those do.
+    The methods raise the errors of `TaskAPIClient`.
 
     Args:
         client: The client.
-        env_name: The environment's name there; by default the server is asked.
+        env_name: The environment's name on the server. By default the server is asked.
     """
 
     def __init__(self, client: EnvClient[Any, Any, Any], env_name: str | None = None) -> None:
@@ -72,45 +72,45 @@ class ClientTasks:
         self._env_name = env_name
 
     def sync(self, env_name: str | None = None) -> TaskCalls:
-        """The same with plain blocking methods.
+        """Return the same methods as plain blocking methods.
 
         Args:
-            env_name: The environment's name there; by default the server is asked.
+            env_name: The environment's name on the server. By default the server is asked.
         """
         return _SyncTasks(ClientTasks(self._client, env_name or self._env_name))
 
     def list_splits(self) -> PendingValue[list[dict[str, str]]]:
-        """Name the splits, each with its type."""
+        """Return the splits, each with its name and type."""
         return self._answer("list_splits")
 
     def list_tasks(self, split: str) -> PendingValue[list[Any]]:
-        """Give every task of a split. Of a large one use `iter_tasks`."""
+        """Return every task of a split. For a large split use `iter_tasks`."""
         return self._answer("list_tasks", split)
 
     def num_tasks(self, split: str) -> PendingCount:
-        """Count the tasks of a split."""
+        """Return the number of tasks in a split."""
         return self._client._answer(PendingCount, self.ask("num_tasks", split))
 
     def get_task(self, split: str, index: int) -> PendingValue[Any]:
-        """Give a task.
+        """Return a task.
 
         Raises:
-            IndexError: There is none at this index.
+            IndexError: The split has no task at this index.
         """
         return self._answer("get_task", split, index)
 
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> PendingValue[list[Any]]:
-        """Give the tasks from `start` to before `stop`, as a slice does."""
+        """Return the tasks from `start` to before `stop`, as a slice does."""
         return self._answer("get_task_range", split, start, stop)
 
     def iter_tasks(self, split: str, page_size: int = PAGE_SIZE) -> TaskPages:
-        """Every task of a split, for a loop, asking for a page at a time.
+        """Iterate over every task of a split, fetching one page at a time.
 
         Args:
             split: The split.
-            page_size: How many tasks a page has.
+            page_size: Number of tasks per page.
         """
         return TaskPages(self, split, page_size)
 
@@ -118,7 +118,7 @@ class ClientTasks:
         return self._client._answer(PendingValue, self.ask(method, *arguments))
 
     async def ask(self, method: str, *arguments: Any) -> Any:
-        """Have a method of a `TaskProvider` answered, on the loop that the client lives on."""
+        """Call a method of the `TaskProvider`, on the loop that the client lives on."""
         client = self._client
         if client._launch is not None and not client._launch.is_running:
             await client._connect_async()
@@ -137,7 +137,7 @@ class _SyncTasks(TaskCalls):
 
 
 class TaskPages:
-    """The tasks of a split, for a ``for`` or an ``async for``."""
+    """The tasks of a split, for a ``for`` or an ``async for`` loop."""
 
     def __init__(self, tasks: ClientTasks, split: str, page_size: int) -> None:
         page_bounds(0, page_size)  # raises for an invalid size
@@ -159,20 +159,20 @@ class TaskPages:
                 yield task
 
 
-# ------------------------------------------------------------------ ways to a server
+# ------------------------------------------------------------------ access to the tasks
 
 
 Ask = Callable[..., Awaitable[Any]]
-"""Has a method of a `TaskProvider` answered, by its name and arguments."""
+"""Calls a method of a `TaskProvider`, by its name and arguments."""
 
 
 async def _way_to(client: EnvClient[Any, Any, Any], env_name: str | None) -> Ask:
     if client._open_transport is None:
         return _over_http(client, env_name)
-    transport: Any = client._open_transport()  # which is never connected
+    transport: Any = client._open_transport()  # it is never connected
     if hasattr(transport, "app"):
         return _of_application(transport.app, transport.headers, env_name)
-    await client._connect_async()  # then what is opened here is closed with the client
+    await client._connect_async()  # so that closing the client also closes what is opened here
     return _of_environment(transport.manager)
 
 
@@ -217,7 +217,7 @@ def _of_environment(manager: Any) -> Ask:
             return from_json(await service.ask(method, *arguments))
         except (NotSupported, IndexError):
             raise
-        except OpenEnvError as error:  # as a server would have answered
+        except OpenEnvError as error:  # as a server would answer
             code = outward(error).code.value
             raise server_error(
                 {**error.details(), "code": code, "message": words(error)}
@@ -226,11 +226,11 @@ def _of_environment(manager: Any) -> Ask:
     return ask
 
 
-# ------------------------------------------------------------------ beginning one
+# ------------------------------------------------------------------ episodes with a task
 
 
 def with_task(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a `reset`, with a `Task` written as the wire has tasks.
+    """Return the arguments of a `reset`, with a `Task` converted to its wire form.
 
     Raises:
         Refused: Another argument contradicts the task.

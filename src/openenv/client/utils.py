@@ -19,8 +19,8 @@ T = TypeVar("T")
 def run_async_safely(awaitable: Awaitable[T]) -> T:
     """Run `awaitable` to the end and return the result, from any thread.
 
-    It runs on an event loop of its own. Where a loop runs on this thread already, as in a
-    notebook, another thread runs it, and this one waits.
+    The coroutine runs on a new event loop. If a loop already runs on this thread, as in a notebook,
+    the new loop runs on another thread, and this thread waits.
     """
 
     async def main() -> T:

@@ -1,4 +1,4 @@
-"""`VectorEnv`: many environments of a server, stepped together."""
+"""`VectorEnv`: many environments of one server, stepped together."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ SESSIONS_A_CONNECTION = 256
 
 
 class AutoresetMode(Enum):
-    """The rule for environments whose episodes are over, in Gymnasium's names and values.
+    """The reset rule for environments whose episodes are over, in Gymnasium's names and values.
 
-    `NEXT_STEP`: the next step resets it; the action is ignored, and the reward is 0.
-    `SAME_STEP`: it is reset at once; the last observation and info are in
+    `NEXT_STEP`: the next step resets the environment. Its action is ignored; the reward is 0.
+    `SAME_STEP`: the environment is reset at once. The last observation and info are in
     ``infos["final_obs"]`` and ``infos["final_info"]``.
-    `DISABLED`: it is reset by nobody but the caller:
+    `DISABLED`: only the caller resets the environment:
     ``reset(options={"reset_mask": terminations | truncations})``.
 
     Example:
@@ -86,7 +86,7 @@ class Batch(NamedTuple):
 
 
 class VectorEnv:
-    """Many environments of a server, with the interface of `gymnasium.vector.VectorEnv`.
+    """Many environments of one server, with the interface of `gymnasium.vector.VectorEnv`.
 
         with VectorEnv("http://localhost:8000", num_envs=64) as envs:
             observations, infos = envs.reset(seed=0)
@@ -95,40 +95,40 @@ class VectorEnv:
                 observations, rewards, terminations, truncations, infos = envs.step(actions)
 
     The sessions share a few connections, and the steps of a batch travel in one frame. A server
-    of the public package is given a connection for each session.
+    of the public package gets one connection per session.
 
-    It also has EnvPool's asynchronous interface (Weng et al. 2022): `send` gives actions to some
-    environments, `recv` returns as soon as `batch_size` of them have answered.
+    `VectorEnv` also has EnvPool's asynchronous interface (Weng et al. 2022): `send` gives actions
+    to some environments, and `recv` returns as soon as `batch_size` of them have answered.
 
-    A batch of observations is a dict with an entry for each field: an array where the values are
+    A batch of observations is a dict with an entry for each field: an array if the values are
     numbers or arrays of one shape, otherwise a list. With ``stack=False`` it is a list of
-    observations, of the client's model. Rewards are float64, NaN where a step was not scored.
+    observations of the client's model. Rewards are float64, NaN for unscored steps.
 
     Args:
-        base_url: Where the server is; None with a provider.
-        num_envs: How many environments, each a session of its own.
+        base_url: The server's address; None with a provider.
+        num_envs: Number of environments, each with its own session.
         client: The client class whose models and hooks are used.
         autoreset_mode: What happens when an episode is over.
         stack: Stack the observations.
-        batch_size: How many environments `recv` waits for; by default all.
-        connections: How many connections they share; by default one for every 256.
+        batch_size: Number of environments that `recv` waits for; by default all.
+        connections: Number of connections that they share; by default one per 256 environments.
         connect_timeout_s: Seconds to wait for a connection.
         message_timeout_s: Seconds to wait for a batch; None for no limit.
-        max_message_size_mb: Largest frame that is accepted, in MiB.
-        provider: Starts the server on first use, and is stopped when this is closed.
-        headers: Sent with the handshake, for example for a gateway.
-        queue_timeout_s: Seconds that each environment waits for a slot of a server that is full;
-            by default OPENENV_QUEUE_TIMEOUT_S, else 150. 0 has it refused at once.
-        on_queue: Called with the number of an environment that waits, and where it stands: a
-            `Queued`. By default a warning is logged, once.
-        api_key: The server's key; by default that of the provider which has started it, else that
-            of OPENENV_API_KEY.
-        ca_file: Certificates (PEM) by which ``https`` and ``wss`` servers are told; by default
-            those of OPENENV_CA_FILE, else the system's.
-        record: Have the server record the sessions, if it records on request.
+        max_message_size_mb: Size limit of a received frame, in MiB.
+        provider: Starts the server on first use. Closing the `VectorEnv` stops the server.
+        headers: Headers of the handshake, for example for a gateway.
+        queue_timeout_s: Seconds that each environment waits for a slot of a full server; 0 does
+            not wait. Default: OPENENV_QUEUE_TIMEOUT_S, else 150.
+        on_queue: Called with the number of a waiting environment and its place in the queue, a
+            `Queued`. By default one warning is logged.
+        api_key: The server's key. Default: the key of the provider that started the server, else
+            OPENENV_API_KEY.
+        ca_file: Certificates (PEM) that ``https`` and ``wss`` servers are verified with. Default:
+            OPENENV_CA_FILE, else the system's certificates.
+        record: Ask the server to record the sessions, if it records on request.
 
     Raises:
-        ValueError: A number is not positive, or there is neither base_url nor provider.
+        ValueError: A number is out of range, or neither base_url nor provider is given.
 
     Example:
         >>> from openenv import ProcessProvider, VectorEnv
@@ -169,7 +169,7 @@ class VectorEnv:
             raise ValueError(f"connections is {connections}; it must be at least 1")
         if base_url is None and provider is None:
             raise ValueError("a VectorEnv needs a base_url or a provider that starts a server")
-        import_module("numpy")  # not in the first call: numpy that a signal interrupts is broken
+        import_module("numpy")  # not in the first call: a signal during the import breaks numpy
         self.num_envs = num_envs
         self.batch_size = batch_size or num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -198,8 +198,8 @@ class VectorEnv:
         self._begin_unconnected()
         self._needs_reset = [False] * num_envs
         self._observations: list[Any] = [None] * num_envs
-        # The values are stacked as they come: models would only be made to be taken apart again.
-        # But version 0 carries arrays as lists, and only the model knows of what dtype they are.
+        # Values are stacked as they arrive: models would be built only to be taken apart again.
+        # But version 0 carries arrays as lists, and only the model knows their dtype.
         self._is_plain = (
             stack
             and client._parse_result is EnvClient._parse_result
@@ -228,10 +228,10 @@ class VectorEnv:
     def connect_by(
         self, provide: Callable[[EndpointProvider, WebSocketOptions], EndpointProvider]
     ) -> None:
-        """Have another provider choose the servers, before there is a connection.
+        """Let another provider choose the servers; call this before connecting.
 
         Args:
-            provide: Returns the provider; it gets the one in use and the options of connections.
+            provide: Returns the provider, given the current one and the connection options.
         """
         provider = provide(self._endpoint, self._options)
         self._abandonment.detach()
@@ -247,15 +247,15 @@ class VectorEnv:
 
     @property
     def _group(self) -> SessionGroup:
-        if self._process != os.getpid():  # in a forked child, the connections are the parent's
+        if self._process != os.getpid():  # a forked child: the connections belong to the parent
             self._begin_unconnected()
         return self._own_group
 
-    # ------------------------------------------------------------------ the interface of Gymnasium
+    # ------------------------------------------------------------------ Gymnasium interface
 
     @property
     def reward_spec(self) -> RewardSpec | None:
-        """The meaning of rewards, from a `reset`; None if unknown."""
+        """The meaning of rewards, from the first `reset`; None if unknown."""
         return self._reward_spec
 
     def reset(
@@ -268,23 +268,23 @@ class VectorEnv:
         """Begin new episodes.
 
         Args:
-            seed: Of each environment; a number gives the i-th environment ``seed + i``.
-            options: Further arguments of the environments' `reset`, the same for each; and
-                ``reset_mask``, a sequence of bool that says which of them to reset.
-            task: As of `EnvClient.reset`: a `openenv.tasks.Task`, or what names one, for all; or a
-                list with one for each environment, None where it has none. ``options["task"]`` is
-                the same. It is of this episode: one that is begun by `step` has none.
+            seed: A seed for each environment; a number gives the i-th environment ``seed + i``.
+            options: Other arguments of the environments' `reset`, the same for all; and
+                ``reset_mask``, a sequence of bool that selects the environments to reset.
+            task: The task, as for `EnvClient.reset`: a `openenv.tasks.Task` or its id, for all
+                environments; or a list with one per environment, None for no task. May be given as
+                ``options["task"]`` instead. Episodes that `step` begins have no task.
 
         Returns:
-            Observations and infos. Of environments that were not reset, the observation is the
-            last one.
+            Observations and infos. An environment that was not reset keeps its last observation.
 
         Raises:
             ConnectError: No server answers.
-            EnvironmentsFailed: Some could not be reset; `errors` says which and why.
-            Refused: Another argument contradicts a task; nothing is reset.
-            ValueError: There are more or fewer seeds or tasks than environments, or `task` is in
-                the options too.
+            EnvironmentsFailed: Some environments could not be reset; `errors` lists them with the
+                reasons.
+            Refused: Another argument contradicts a task; no environment is reset.
+            ValueError: The number of seeds or tasks differs from the number of environments, or
+                `options` has a task too, or `reset_mask` does not fit.
         """
         given = dict(options or {})
         mask = given.pop("reset_mask", None)
@@ -336,7 +336,7 @@ class VectorEnv:
             if task is not None:
                 raise ValueError("options has a task, and there is task= too: give one of them")
             task = of_options
-        if hasattr(task, "tolist"):  # of NumPy
+        if hasattr(task, "tolist"):  # a NumPy array
             task = task.tolist()
         if not isinstance(task, Sequence) or isinstance(task, str):
             return [task] * self.num_envs
@@ -347,24 +347,24 @@ class VectorEnv:
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step every environment.
 
-        Where a signal interrupts it (Ctrl-C), stepping again with the same actions has the answers
-        of the first; no environment steps twice. So it is with `reset`; and `recv` has what it
-        would have had.
+        If a signal interrupts the call (Ctrl-C), stepping again with the same actions returns the
+        answers of the first call; no environment steps twice. The same holds for `reset`. A `recv`
+        after an interrupted `recv` returns the same results.
 
         Args:
             actions: A sequence of actions (models, or dicts of their fields); or a dict of
-                batches, one for each field; or, where the action has one field, an array.
+                batches, one per field; or an array, if the action has one field.
 
         Returns:
             Observations, rewards, terminations, truncations and infos.
 
         Raises:
-            ValueError: There are more or fewer actions than environments.
-            EnvironmentsFailed: Some raised, are lost, or have not answered in time; `errors` says
-                which and why, and `results` has what the others came to, so that nothing is lost.
-                Those that have not answered in time go on: give the same actions to these, by
-                `send` with their `env_ids`, and `recv` has their answers; or reset them. Any other
-                action is `SessionLost` there. Under version 0 they have to be reset.
+            ValueError: The number of actions differs from the number of environments.
+            EnvironmentsFailed: Some environments raised, are lost, or missed the time limit.
+                `errors` lists them with the reasons; `results` has the results of the others.
+                Environments that missed the time limit are still stepping: give them the same
+                actions with `send` and their `env_ids`, and `recv` returns their answers; or reset
+                them. Any other action gives `SessionLost`. Under version 0 they must be reset.
         """
         requests = self._step_requests(range(self.num_envs), actions)
         resets: list[Answers] = []
@@ -382,7 +382,7 @@ class VectorEnv:
         requests = {i: Request("step", payload) for i, payload in zip(which, payloads, strict=True)}
         if len(requests) < len(payloads):
             raise ValueError("env_ids names an environment twice")
-        # With SAME_STEP only where the reset that belonged to the step has failed.
+        # With SAME_STEP only if the reset that belonged to the step has failed.
         if self.autoreset_mode is not AutoresetMode.DISABLED and True in self._needs_reset:
             resets = (i for i in which if self._needs_reset[i])
             requests |= {i: Request("reset") for i in resets}
@@ -412,10 +412,10 @@ class VectorEnv:
 
         Raises:
             NotSupported: The server speaks protocol version 0, or is too old.
-            EnvironmentsFailed: Some draw nothing, or could not, or are lost; `errors` says which
-                and why, and `results` has what the others have drawn.
+            EnvironmentsFailed: Some environments cannot render, failed to, or are lost. `errors`
+                lists them with the reasons; `results` has the pictures of the others.
         """
-        if self._group.is_open:  # where nothing is, what is missing is an episode
+        if self._group.is_open:  # without a connection, the missing episode is the error
             check_can_render(self._group.capabilities)
         requests = {i: Request("render") for i in range(self.num_envs)}
         outcomes = self._run(self._exchange(requests)).outcomes
@@ -425,27 +425,27 @@ class VectorEnv:
             raise EnvironmentsFailed(errors, drawn)
         return tuple(drawn.values())
 
-    # ------------------------------------------------------------------ the interface of EnvPool
+    # ------------------------------------------------------------------ EnvPool interface
 
     def send(self, actions: Any, env_ids: Sequence[int] | np.ndarray | None = None) -> None:
         """Send actions to some environments without waiting; `recv` returns the results.
 
         Args:
-            actions: As for `step`, one for each of `env_ids`.
-            env_ids: Which; by default all. One that has not answered yet may not be given another.
+            actions: The actions, one for each of `env_ids`; see `step`.
+            env_ids: The environments; by default all. None of them may have an unanswered action.
         """
         which = list(range(self.num_envs) if env_ids is None else map(int, env_ids))
         self._run(self._group.submit(self._step_requests(which, actions)))
 
     def recv(self) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Wait for the first `batch_size` environments that have answered.
+        """Wait for the first `batch_size` environments that answer.
 
         Returns:
-            What `step` returns, for these environments only; ``infos["env_id"]`` says which they
-            are.
+            The values that `step` returns, for these environments only; ``infos["env_id"]`` lists
+            them.
 
         Raises:
-            RuntimeError: Fewer than `batch_size` environments are at work.
+            RuntimeError: Fewer than `batch_size` environments have an action under way.
         """
         resets: list[Answers] = []
         answers = self._run(self._group.first(self.batch_size, self._timeout_s))
@@ -456,7 +456,7 @@ class VectorEnv:
             self._keep(error, resets, put_back=answers)
             raise
 
-    # ------------------------------------------------------------------ what became of a batch
+    # ------------------------------------------------------------------ results of a batch
 
     async def _exchange(self, requests: dict[int, Request]) -> Answers:
         await self._group.submit(requests)
@@ -497,7 +497,7 @@ class VectorEnv:
         return batch
 
     def _standing(self, which: Sequence[int], columns: _Columns) -> tuple[list[bool], list[Any]]:
-        """Return which environments need a reset, and the last observations, after a step."""
+        """Return which environments need a reset after a step, and the last observations."""
         needs_reset, observations = list(self._needs_reset), list(self._observations)
         for i, is_over, seen in zip(which, columns.done, columns.observations, strict=True):
             needs_reset[i], observations[i] = is_over, seen
@@ -506,11 +506,11 @@ class VectorEnv:
     def _keep(
         self, error: BaseException, exchanges: list[Answers], put_back: Answers | None = None
     ) -> None:
-        """Keep answers that the caller does not get, unless `error` tells of them.
+        """Keep answers that the caller does not get, unless `error` reports them.
 
         Args:
-            error: What the caller gets.
-            exchanges: Answers for a caller that asks again.
+            error: The error that the caller gets.
+            exchanges: Answers for a caller that repeats the call.
             put_back: Answers for the next `recv`.
         """
         if isinstance(error, OpenEnvError):
@@ -523,7 +523,7 @@ class VectorEnv:
             if put_back is not None:
                 group.put_back(put_back)
 
-        # In the next tick: a call that is cancelled just now has noted by then what it gave up.
+        # In the next tick: by then a call that is being canceled has noted what it gave up.
         loop.call_soon_threadsafe(loop.call_soon, keep)
 
     def _reset_now(
@@ -532,7 +532,7 @@ class VectorEnv:
         """Reset the environments that are done, and add the answers to `resets`.
 
         Returns:
-            The errors of those that could not be reset.
+            The errors of the environments that could not be reset.
         """
         places = {which[place]: place for place, is_over in enumerate(columns.done) if is_over}
         requests = {i: Request("reset") for i in places}
@@ -596,7 +596,7 @@ class VectorEnv:
         return stack_observations(observations)
 
     def _check(self, outcomes: dict[int, Outcome], method: str = "step") -> None:
-        """Raise what has failed, and note what the others came to."""
+        """Raise the errors, if any, and record the results of the other environments."""
         errors = _errors(outcomes)
         if not errors:
             return
@@ -604,11 +604,11 @@ class VectorEnv:
         columns = self._columns(which, outcomes, method)
         standing = self._standing(which, columns)
         failure = EnvironmentsFailed(errors, columns.results(which))
-        # Together with the error: where a signal's handler raises another, nothing is noted.
+        # Together with the error: if a signal handler raises another error, nothing is recorded.
         self._needs_reset, self._observations = standing
         raise failure
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ closing
 
     @background.interruptible
     def _run(self, coroutine: Any) -> Any:
@@ -618,7 +618,7 @@ class VectorEnv:
         return background.run(coroutine)
 
     def close(self) -> None:
-        """Close every session, and what a provider started. Safe to repeat."""
+        """Close every session, and stop a provider's server. Safe to repeat."""
         if self.closed:
             return
         try:
@@ -646,7 +646,7 @@ class _Columns(NamedTuple):
     def results(
         self, which: Sequence[int], but_not: Container[int] = ()
     ) -> dict[int, StepResult[Any]]:
-        """The same, by the environments' numbers."""
+        """Return the results by the environments' numbers, without those of `but_not`."""
         return {
             i: StepResult(
                 observation, reward, done, info, truncated, info, (info or {}).get(REWARD_INFO)
@@ -657,7 +657,7 @@ class _Columns(NamedTuple):
 
 
 class _VectorEndpoint:
-    """The server of a `VectorEnv`, for all sessions, and the launch of the server."""
+    """The server of a `VectorEnv`, for all sessions, and the launch of the server, if any."""
 
     def __init__(
         self,
@@ -695,7 +695,7 @@ class _VectorEndpoint:
         return [(self, min(share, sessions - i)) for i in range(0, sessions, share)]
 
     async def leave(self) -> None:
-        """Do nothing: the server goes on."""
+        """Do nothing: the server keeps running."""
 
     async def connect(self) -> Transport:
         if self.launch is not None:
@@ -721,7 +721,7 @@ class _VectorEndpoint:
 
 
 def _abandon(group: SessionGroup, endpoint: _VectorEndpoint, process: int) -> None:
-    """Close the sessions of a dropped `VectorEnv`, from whichever thread."""
+    """Close the sessions of a dropped `VectorEnv`, from any thread."""
     if process != os.getpid() or not group.is_open:
         return
 
@@ -749,7 +749,7 @@ def _errors(
 
 @once_per_class
 def _has_fields(kind: type) -> bool:
-    """Actions of this type are models, or mappings of an action's fields."""
+    """Return whether actions of this type are models, or mappings of an action's fields."""
     return issubclass(kind, BaseModel | Mapping)
 
 

@@ -1,7 +1,7 @@
 """Sessions, and the execution of environments; no web framework.
 
-Above: `openenv.server`, which carries frames between sockets and connections, and the client's
-in-process transport. Below: `openenv.protocol`, `openenv.tools`, `openenv.tasks` and
+`openenv.server` uses this package to carry frames between sockets and connections, and so does the
+client's in-process transport. It builds on `openenv.protocol`, `openenv.tools`, `openenv.tasks` and
 `openenv.rewards`.
 
 Read ``session.py`` first, then ``runner.py`` (calls the environment), ``executors.py`` and

@@ -1,4 +1,4 @@
-"""The commands of a session, as data, so that another process can carry out a command."""
+"""The commands of a session, as data, so that another process can carry them out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Reset(msgspec.Struct):
 
 
 class Step(msgspec.Struct):
-    """Carry out an action (data, or a model already) with these further arguments."""
+    """Carry out an action (its data or a model) with further arguments."""
 
     action: Any
     arguments: dict[str, Any] = {}
@@ -31,22 +31,22 @@ class Step(msgspec.Struct):
 
 @dataclass(slots=True)
 class GetState:
-    """Read the state."""
+    """Return the state."""
 
 
 @dataclass(slots=True)
 class Render:
-    """Render the episode for people to look at."""
+    """Render the episode for people to see."""
 
 
 @dataclass(slots=True)
 class TakeSnapshot:
-    """Return the episode's position as bytes."""
+    """Return a snapshot of the episode as bytes."""
 
 
 @dataclass(slots=True)
 class Restore:
-    """Return to a snapshot, and read the state; `data` is the data of the request."""
+    """Restore a snapshot and return the state; `data` is the data of the request."""
 
     data: dict[Any, Any]
 
@@ -57,7 +57,7 @@ class CallMethod:
 
     Attributes:
         method: The method's name.
-        arguments: Its positional arguments.
+        arguments: The positional arguments.
         timeout_s: The call's deadline in seconds; None for no limit.
     """
 
@@ -73,7 +73,7 @@ class GetTransition:
 
 @dataclass(slots=True)
 class GetView:
-    """Return what a page shows of the last transition, and the action that a message stands for."""
+    """Return a page's view of the last transition, and the action for a person's message."""
 
     message: Any = None
 
@@ -96,7 +96,7 @@ METHODS: dict[type, str] = {
     CloseEnvironment: "close",
 }
 
-# The commands that are neither a reset nor a step.
+# All commands except reset and step.
 OtherCommand = (
     GetState
     | Render

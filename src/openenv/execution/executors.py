@@ -9,24 +9,24 @@ One executor serves one environment, and its session submits one call at a time.
   (construction, and a `close` or `reset` that is no coroutine) run on a thread, so that nothing
   slow runs on the loop.
 - `InlineExecutor`: an environment that declares ``NEVER_BLOCKS`` is called on the event loop.
-- `PoolExecutor`: an environment that declares ``SUPPORTS_ANY_THREAD`` is called by whichever thread
-  is free, so that a slow step delays nobody.
-- `ThreadExecutor`: any other synchronous environment sees one and the same thread from its
-  constructor to `close`. It is a thread of its own, unless the steps of its class have been
-  measured to be quick: then all later sessions share a few threads. See `LatencyClassifier`.
+- `PoolExecutor`: an environment that declares ``SUPPORTS_ANY_THREAD`` is called on any free thread,
+  so that a slow step delays no other session.
+- `ThreadExecutor`: any other synchronous environment is called on one and the same thread, from its
+  constructor to `close`. The thread is its own, unless measurements show that the steps of its
+  class are quick: then all later sessions share a few threads. See `LatencyClassifier`.
 - `WorkerExecutor`: the environment lives in a worker process, on one of the executors above. See
   `openenv.execution.process`.
 
-Why threads are shared. Python runs one thread at a time, so with quick steps a thread of its own
-for each session buys nothing, and 4,096 threads cost memory and switches. But a slow step delays
-all sessions of its thread, and an environment may not be moved to another thread, since it may hold
-what is bound to its thread. So a class gets shared threads only after `EVIDENCE` quick calls, and
-new sessions get threads of their own again once calls have turned out to be slow.
+Why threads are shared. Python runs one thread at a time, so with quick steps a separate thread for
+each session gains nothing, and 4,096 threads cost memory and switches. But a slow step delays all
+sessions of its thread, and an environment cannot move to another thread, since it may hold objects
+that are bound to its thread. So a class gets shared threads only after `EVIDENCE` quick calls, and
+new sessions get their own threads again once calls have turned out to be slow.
 
-Held threads. A call that is past its deadline and still runs holds its thread. A shared thread that
-is held gets no new sessions until the call is back; environments that wait to be constructed there
-move to another thread; and every `HELD_LOOK_S` seconds the owners of the calls that wait for it
-decide whether they wait on (`Session.end_wait`).
+Held threads. A call that is past its deadline and still runs holds its thread. A held shared thread
+gets no new sessions until the call returns. Environments that wait to be constructed there move to
+another thread. Every `HELD_LOOK_S` seconds the owners of the calls that wait for the thread decide
+whether they keep waiting (`Session.end_wait`).
 
 `Executors` finds the executor of each session of a manager, and owns the threads that they share.
 It is used on the event loop. A dispatcher is kept for each event loop, since a manager may be used
@@ -51,21 +51,21 @@ from openenv.execution.threads import LoopDispatcher, ThreadCall, ThreadPool, Wo
 logger = logging.getLogger(__name__)
 
 SHARED_THREADS = 2
-# Threads that sessions get for themselves until their class is known to be quick.
+# Maximum number of sessions with their own threads before their class is known to be quick.
 MAX_OWN_THREADS = 2048
-CROWD_THREADS = 256  # what all further sessions share
-MANY_OWN_THREADS = 16  # an author is told once what so many of them cost, if calls are quick
-# Threads that may take the place of those that calls hold, of either kind.
+CROWD_THREADS = 256  # shared by all further sessions
+MANY_OWN_THREADS = 16  # from this number on, authors are told once what such threads cost
+# Maximum number of threads that replace those that calls hold, for each kind of shared threads.
 SPARE_THREADS = 256
-WAIT_S = 30.0  # an operator is told of sessions that wait longer than this for another's call
-HELD_LOOK_S = 0.1  # how often the calls are looked at that wait for a held thread
+WAIT_S = 30.0  # waits for another session's call that are longer than this are reported
+HELD_LOOK_S = 0.1  # seconds between checks of the calls that wait for a held thread
 
 
 class Cancellable(Protocol):
-    """A running thing that can be cancelled, such as a task."""
+    """Something that runs and can be canceled, such as a task."""
 
     def cancel(self) -> object:
-        """Cancel the call."""
+        """Cancel what runs."""
 
 
 class ExecutorCall(ThreadCall, Protocol):
@@ -73,13 +73,13 @@ class ExecutorCall(ThreadCall, Protocol):
 
     Attributes:
         command: The command to carry out.
-        encode: Encodes the reply where the environment lives.
-        strict: Refuse an argument that the environment does not take.
-        number: The number that the client has given the request; 0 for none.
-        trace: The parent span, as W3C's `traceparent`; empty for none.
-        result: The reply, encoded if that was asked for.
+        encode: Encodes the reply where the environment lives; None to return it as it is.
+        strict: Refuse arguments that the environment does not take.
+        number: The client's number of the request; 0 for none.
+        trace: The parent span, as a W3C `traceparent`; empty for none.
+        result: The reply, encoded if `encode` is set.
         error: The exception that was raised instead.
-        task: Runs the call, if that can be cancelled.
+        task: The cancellable object that runs the call, if any.
     """
 
     command: Command | OpenEnvironment
@@ -95,10 +95,10 @@ class ExecutorCall(ThreadCall, Protocol):
 
 
 class Executor(ABC):
-    """Runs the calls of an environment. The session submits a single call at a time.
+    """Runs the calls of one environment. The session submits one call at a time.
 
     Attributes:
-        logs: The executor itself logs the exceptions of the environment.
+        logs: Whether the executor itself logs the exceptions of the environment.
     """
 
     __slots__ = ()
@@ -107,18 +107,18 @@ class Executor(ABC):
 
     @abstractmethod
     def submit(self, call: ExecutorCall) -> None:
-        """Run `call` where the environment lives, and give the call back to the owner."""
+        """Run `call` where the environment lives, and give it back to its owner."""
 
     def withdraw(self, call: ExecutorCall) -> bool:
-        """Take back a call; return whether the call had not begun, and never will."""
+        """Take back a call; return whether it had not begun, and never will."""
         return False
 
 
 class InlineExecutor(Executor):
     """Runs calls on the event loop.
 
-    They run together at the end of the tick, which is quicker than one by one while sockets are
-    read.
+    The calls run together at the end of the tick, which is quicker than one by one while sockets
+    are read.
     """
 
     __slots__ = ("_dispatcher",)
@@ -164,7 +164,7 @@ class ThreadExecutor(Executor):
 
     Attributes:
         worker: The thread.
-        is_shared: Other executors use the thread too, so it outlives this one.
+        is_shared: Other executors use the thread too, so it outlives this executor.
     """
 
     __slots__ = ("_dispatcher", "is_shared", "worker")
@@ -185,20 +185,20 @@ class ThreadExecutor(Executor):
 
 
 class LatencyClassifier:
-    """Decides from measured calls whether the calls of a class are quick.
+    """Decides from measured durations whether the calls of a class are quick.
 
-    They are quick once 200 in a row took less than 1 ms on average, and none more than 50 ms. They
-    are no longer quick when
+    Calls are quick once 200 in a row took less than 1 ms on average, and none more than 50 ms. They
+    are no longer quick if
 
-    - three of 10,000 took over 50 ms (a single one may have had to wait for the garbage collector,
-      or for a processor), or
+    - 3 of 10,000 took over 50 ms (a single one may have had to wait for the garbage collector or
+      for a processor), or
     - those over 1 ms keep a thread busy for half of the time,
 
-    until 10,000 more have been quick; the next time 100,000, and so on.
+    until 10,000 more have been quick. The next time 100,000 are required, and so on.
 
     Attributes:
-        noteworthy_s: Calls that took longer than this many seconds must be noted: every call while
-            evidence is gathered, and later those that are not quick.
+        noteworthy_s: Calls that took longer than this, in seconds, must be noted: every call while
+            evidence is gathered, and later only calls that are not quick.
     """
 
     QUICK_S = 0.001
@@ -211,7 +211,7 @@ class LatencyClassifier:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._needed = self._asked = self.EVIDENCE  # quick calls that are still wanting, and were
+        self._needed = self._asked = self.EVIDENCE  # quick calls still missing, and required
         self._taken_s = 0.0
         self._sentence = self.MEMORY
         self._strikes = self._since = 0
@@ -220,11 +220,11 @@ class LatencyClassifier:
 
     @property
     def is_quick(self) -> bool:
-        """Say whether enough calls were quick."""
+        """Whether enough calls were quick."""
         return self._needed == 0
 
     def note(self, seconds: float) -> bool:
-        """Take a call into account; return whether this call ended the verdict "quick"."""
+        """Record the duration of a call; return whether it ended the verdict "quick"."""
         if self._needed:
             self._gather(seconds)
         elif self._doubt(seconds):
@@ -280,7 +280,7 @@ class Executors:
         self._crowd = _SharedThreads("openenv-crowd", CROWD_THREADS)
         self._one_thread: WorkerThread | None = None
         self._own = 0
-        self._held: dict[WorkerThread, float] = {}  # since when
+        self._held: dict[WorkerThread, float] = {}  # since when, by `time.monotonic`
         self._look: asyncio.TimerHandle | None = None
         self._looks_on: asyncio.AbstractEventLoop | None = None
 
@@ -295,15 +295,15 @@ class Executors:
         self._start_anew()
 
     def start(self) -> None:
-        """Prepare what takes time to start; called on the event loop."""
+        """Start what takes time to start; called on the event loop."""
 
     async def aclose(self) -> None:
-        """End everything, and wait for what `stop` does not wait for."""
+        """End everything, and wait until it has ended."""
         self.stop()
 
     @property
     def trouble(self) -> str | None:
-        """Tell an operator what is wrong with threads or worker processes; None if nothing is."""
+        """Problems with threads or worker processes, for an operator; None if there are none."""
         troubles = []
         threads, sessions = self.held
         if threads:
@@ -322,18 +322,18 @@ class Executors:
 
     @property
     def hopeless(self) -> str | None:
-        """Say why no environment can ever run, so that the server should end; None otherwise."""
+        """Why no environment can ever run, so that the server should end; otherwise None."""
         return None
 
     @property
     def held(self) -> tuple[int, int]:
-        """Count the shared threads that an overdue call holds, and the other sessions there."""
+        """The number of shared threads that overdue calls hold, and of other sessions on them."""
         held = [worker for worker in self._held if worker.is_held]
         return len(held), sum(max(0, worker.sharers - 1) for worker in held)
 
     @property
     def threads(self) -> int:
-        """Count the threads of this process that environments are called on."""
+        """The number of threads in this process on which environments are called."""
         return self._own + len(self._shared()) + len(self._pool)
 
     def _shared(self) -> list[WorkerThread]:
@@ -342,7 +342,7 @@ class Executors:
 
     @property
     def workers(self) -> tuple[int, int, int]:
-        """Return how many worker processes there should be, are ready, and have died."""
+        """The numbers of worker processes: how many there should be, are ready, and have died."""
         return 0, 0, 0
 
     def for_new(self) -> Executor:
@@ -364,7 +364,7 @@ class Executors:
         if self._own < MAX_OWN_THREADS:
             try:
                 worker = WorkerThread(f"openenv-{self._own}")
-            except RuntimeError:  # the system allows no more
+            except RuntimeError:  # the system allows no more threads
                 if not self._own:
                     raise
             else:
@@ -383,8 +383,8 @@ class Executors:
     def for_life(self, executor: Executor) -> Executor:
         """Return the executor of a session whose environment was constructed on `executor`.
 
-        It may be another one, since only now the class is known: a factory function does not say
-        what it makes.
+        The result may be another executor, since the class may only be known now: a factory
+        function does not declare what it makes.
         """
         if not isinstance(executor, ThreadExecutor):
             return executor
@@ -410,7 +410,7 @@ class Executors:
             self._crowd.let_go(executor.worker)
 
     def give_up(self, executor: Executor) -> None:
-        """Note that nobody waits any more for the call that an executor runs."""
+        """Note that no caller waits any longer for the call that an executor runs."""
 
     def hold(self, executor: Executor, call: ExecutorCall) -> None:
         """Note that `call` is past its deadline, and watch the thread that it may hold."""
@@ -439,10 +439,10 @@ class Executors:
             self._look_later()
 
     def note(self, executor: Executor, seconds: float, *, is_construction: bool = False) -> None:
-        """Take the duration of a call into account.
+        """Record the duration of a call.
 
-        That of a construction counts only if others had to wait for it: the first one may import
-        large libraries.
+        A construction counts only if others had to wait for it: the first one may import large
+        libraries.
         """
         is_shared = isinstance(executor, ThreadExecutor) and executor.is_shared
         if is_construction and not is_shared:
@@ -475,7 +475,7 @@ class Executors:
 
 
 def _goes_on_waiting(call: ThreadCall, since: float) -> bool:
-    """Ask a call's owner about a held thread; return whether the call goes on waiting."""
+    """Ask a call's owner about a held thread; return whether the call keeps waiting."""
     if call.dispatcher is None or call.dispatcher.loop is not asyncio.get_running_loop():
         return True
     try:
@@ -486,7 +486,7 @@ def _goes_on_waiting(call: ThreadCall, since: float) -> bool:
 
 
 class _SharedThreads(list[WorkerThread]):
-    """A number of threads that sessions share."""
+    """A set of threads that sessions share."""
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__()
@@ -500,7 +500,7 @@ class _SharedThreads(list[WorkerThread]):
             self._started += 1
             try:
                 worker = WorkerThread(f"{self._name}-{self._started}")
-            except RuntimeError:  # the system allows no more
+            except RuntimeError:  # the system allows no more threads
                 if not self:
                     raise
             else:
@@ -509,7 +509,7 @@ class _SharedThreads(list[WorkerThread]):
         return min((free or self)[: self._size], key=attrgetter("sharers"))
 
     def let_go(self, worker: WorkerThread) -> None:
-        """End a thread that no session uses, if it has taken the place of another one."""
+        """End a thread that no session uses any more, if it was a replacement for another one."""
         if worker in self and len(self) > self._size:
             self.remove(worker)
             worker.stop()

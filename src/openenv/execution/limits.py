@@ -13,24 +13,24 @@ class Limits:
     """The limits of a server.
 
     Attributes:
-        resume_grace_s: Seconds for which the sessions of a client whose connection broke are kept
-            for it; 0 closes them at once. Version 1 only.
-        max_queue: Sessions that may wait to be opened while all slots are taken. Version 1 only.
-        max_queue_s: Seconds that one may wait, whatever its client asks for.
-        max_message_bytes: Largest message that is taken, and largest answer that is sent.
-        max_unread_bytes: How much a client may leave unread, beyond a single message, before it
+        resume_grace_s: Seconds for which the sessions of a broken connection are kept for the
+            client; 0 closes them at once. Version 1 only.
+        max_queue: Number of sessions that may wait while all slots are taken. Version 1 only.
+        max_queue_s: Maximum seconds that a session may wait, whatever its client asks for.
+        max_message_bytes: Size limit of a received message and of an answer.
+        max_unread_bytes: Bytes that a client may leave unread, beyond a single message, before it
             is disconnected.
-        drain_s: Seconds that calls which are under way have to end in, when the server is told to
-            stop; docker gives it 10 in all.
-        dead_peer_s: Seconds after which a connection breaks whose other end has been silent, and
-            its operating system too; 0 waits for ever. However long a policy thinks, its system
+        drain_s: Seconds for running calls to end when the server is told to stop. Docker allows
+            10 s in all.
+        dead_peer_s: Seconds after which a connection breaks if the other end and its operating
+            system are silent; 0 waits forever. However long a policy thinks, its operating system
             answers.
-        close_s: Seconds that an environment whose session is being closed has to end its call and
-            to close in. Then a coroutine is cancelled, and a worker process is ended in which
-            nobody waits for anything; 0 waits for ever.
+        close_s: Seconds that an environment has, when its session is closed, to end its call and
+            to close. After that a coroutine is canceled, and a worker process is ended if no
+            caller waits for any of its calls; 0 waits forever.
 
     Raises:
-        ValueError: One of them is negative, or no number.
+        ValueError: A limit is negative or not a number.
 
     Example:
         >>> from echo_env.server.echo_environment import EchoEnvironment
@@ -55,10 +55,10 @@ class Limits:
 
     @classmethod
     def of_settings(cls) -> Limits:
-        """Read the limits that environment variables set; see `openenv.settings`.
+        """Return the limits that environment variables set; see `openenv.settings`.
 
         Raises:
-            ValueError: A variable holds no number.
+            ValueError: A variable holds no valid number.
         """
         given = {field.name: settings.limit(field.name) for field in fields(cls)}
         chosen = {name: value for name, value in given.items() if value is not None}

@@ -1,12 +1,11 @@
-"""The socket between a server and a worker process, and the frames on the socket.
+"""The socket between a server and a worker process, and its frames.
 
-A frame is a length, the number of a session, a kind, the seconds that a call has taken, and data.
-All frames of one tick of the loop are written together. Neither side waits until it can write, so
-that neither can hold up the other: a session has one call under way at a time, which bounds what is
-buffered.
+A frame consists of a length, a session number, a kind, the seconds that a call took, and data. All
+frames of one tick of the loop are written together. Neither side waits until it can write, so
+neither can block the other. A session has one call under way at a time, which bounds the buffers.
 
-Exceptions cross as themselves if they can be pickled. What a worker sends is unpickled with the
-modules that the server has loaded already: nothing that a worker says makes a server import
+Exceptions are passed on as they are if they can be pickled. The server unpickles a worker's data
+only with modules that it has already loaded: nothing that a worker sends makes the server import
 anything.
 """
 
@@ -36,15 +35,15 @@ class FrameKind(IntEnum):
     """The kinds of frames."""
 
     # From the server.
-    SETUP = 1  # pickled, before anything else: `sys.path`, a grace, a pickled `Source`
-    OPEN = 2  # the session's id: make its environment
-    ENCODE = 3  # pickled: what encodes replies from now on
+    SETUP = 1  # pickled, before anything else: `sys.path`, a grace period, a pickled `Source`
+    OPEN = 2  # the session's id: construct its environment
+    ENCODE = 3  # pickled: the encoder of replies from now on
     SERVE = 4  # pickled: command, strict, the request's number, its trace
     CANCEL = 5
     CLOSE = 6
     # From the worker.
     READY = 7
-    UNFIT = 8  # an error: it cannot make environments, and ends
+    UNFIT = 8  # an error: the worker cannot make environments, and ends
     BYTES = 9  # an answer that is bytes
     VALUE = 10  # any other answer, pickled
     ERROR = 11
@@ -54,8 +53,8 @@ class Link(asyncio.BufferedProtocol):
     """An end of the socket between a server and a worker.
 
     Args:
-        receive: Called with each frame: its kind, the number of its session, its data, and the
-            seconds that what it answers took.
+        receive: Called with each frame: its kind, the session number, its data, and the seconds
+            that the answered call took.
         lost: Called when the other end is gone.
     """
 
@@ -70,7 +69,7 @@ class Link(asyncio.BufferedProtocol):
         self._is_flushing = False
 
     def send(self, kind: FrameKind, session: int, data: bytes = b"", seconds: float = 0.0) -> None:
-        """Send a frame with all others of this tick."""
+        """Send a frame, together with all others of this tick."""
         self._unsent += (HEAD.pack(len(data), session, kind, seconds), data)
         if not self._is_flushing:
             self._is_flushing = True
@@ -83,13 +82,13 @@ class Link(asyncio.BufferedProtocol):
             self._transport.write(b"".join(unsent))
 
     def close(self) -> None:
-        """Send what is left, then close."""
+        """Send what is buffered, then close."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -125,7 +124,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return ends
 
 
-# ------------------------------------------------------------------ what crosses
+# ------------------------------------------------------------------ values and exceptions
 
 
 class Crossing(NamedTuple):
@@ -139,7 +138,7 @@ class Crossing(NamedTuple):
 
 
 def dump_error(error: BaseException) -> bytes:
-    """Pickle an exception, together with the causes."""
+    """Pickle an exception together with its causes."""
     return pickle.dumps(_crossing(error), PICKLE_PROTOCOL)
 
 
@@ -156,7 +155,7 @@ def _crossing(error: BaseException, depth: int = 3) -> Crossing:
 
 
 def load_error(data: bytes) -> BaseException:
-    """Read an exception. An exception that cannot be unpickled becomes a `RuntimeError` of the same
+    """Read an exception. One that cannot be unpickled becomes a `RuntimeError` with the same
     text.
     """
     return _arrived(pickle.loads(data))  # nosec B301  # of a worker, which runs as this user
@@ -182,5 +181,5 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load_value(data: bytes) -> Any:
-    """Read what a worker has pickled."""
+    """Read a value that a worker pickled."""
     return _Unpickler(io.BytesIO(data)).load()

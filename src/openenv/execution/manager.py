@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 DEFAULT_MAX_SESSIONS = 64
 DEFAULT_IDLE_TIMEOUT_S = 900.0
 CLOSE_GRACE_S = 10.0
-# How long a caller waits for a slot that is about to come free. Shorter than the 5 s after which
+# How long a caller waits for a slot that is about to become free. Shorter than the 5 s after which
 # HTTP clients commonly give up, so that they still read the refusal.
 CLOSING_WAIT_S = 2.0
-LATE_S = 1.0  # an operator is told of a call that has passed its deadline by more
+LATE_S = 1.0  # a call that is past its deadline by more than this is reported
 SHUTTING_DOWN = "the server is shutting down"
 
 
@@ -105,9 +105,9 @@ class Patience:
     """Options of a wait for a free slot.
 
     Attributes:
-        client: Who waits; clients take turns.
-        timeout_s: How long, in seconds.
-        report: Told the position in the queue, from 1, and its length.
+        client: The client that waits; clients take turns.
+        timeout_s: Seconds to wait at most.
+        report: Called with the position in the queue, from 1, and the queue's length.
     """
 
     client: Hashable
@@ -116,11 +116,11 @@ class Patience:
 
 
 class ResumableConnection(Protocol):
-    """A client's connection that another socket may go on with."""
+    """A client's connection that can continue on another socket."""
 
     @property
     def detached(self) -> int:
-        """Count the sessions that wait for the client to come back."""
+        """The number of sessions that wait for the client to come back."""
         ...
 
     def drain(self) -> None:
@@ -137,27 +137,26 @@ class SessionManager:
 
     Args:
         spec: The environment to serve.
-        config: How many sessions, and how long idle ones live; by default 64 for a class that
-            declares ``SUPPORTS_CONCURRENT_SESSIONS = True`` and one for any other, and 900 s.
-        limits: What else clients are allowed; by default what the variables of the process's
-            environment say.
-        debug: Clients are sent the text of every exception.
+        config: The number of sessions, and the idle timeout; by default 64 sessions for a class
+            that declares ``SUPPORTS_CONCURRENT_SESSIONS = True``, otherwise 1, and 900 s.
+        limits: Further limits; by default those of the environment variables.
+        debug: Send clients the text of every exception.
 
     Attributes:
-        active_sessions: Slots that are taken, also by sessions that open or close.
-        instance: Identifies this server, as long as it lives.
+        active_sessions: Number of slots in use, including sessions that open or close.
+        instance: The id of this server process.
         has_siblings: Other processes serve the same address.
-        knows_its_web_server: The web server and this have agreed on limits.
-        connections: Clients' connections that can be resumed, by their ids.
-        unheard: Those of them that broke before anything came over them, the oldest first.
-        counters: What has happened, in numbers.
-        closing: It is shutting down, so no session can be opened.
-        executors: Find where the environments of the sessions live.
-        home_loop: The event loop that its sessions live on, once that is settled.
+        knows_its_web_server: The web server and the manager have agreed on limits.
+        connections: Clients' connections that can be resumed, by id.
+        unheard: Connections that broke before a message arrived on them, the oldest first.
+        counters: The counters of events.
+        closing: The manager is shutting down, so no session can be opened.
+        executors: Finds the executor of each session.
+        home_loop: The event loop that the sessions live on; None until it is known.
 
     Raises:
-        ConcurrencyConfigurationError: More than one session was asked of a class that does not
-            declare that its instances may live side by side.
+        ConcurrencyConfigurationError: More than one session is configured for a class that does
+            not declare that several instances may exist at once.
     """
 
     def __init__(
@@ -181,14 +180,14 @@ class SessionManager:
         self.closing = False
         self.home_loop: asyncio.AbstractEventLoop | None = None
         self.keys: Keyring | None = None
-        self._owners: dict[str, Principal] = {}  # of sessions, where there are keys
+        self._owners: dict[str, Principal] = {}  # by session, if there are keys
         self._sessions: dict[str, Session] = {}
         self.active_sessions = 0
         self._provisional: dict[str, None] = {}
         self._cleanups: set[asyncio.Task[Any]] = set()
         self._waiting: list[asyncio.Future[None]] = []
         self._queue = FairQueue()
-        self._ending: set[Session] = set()  # of them, those that are being closed
+        self._ending: set[Session] = set()  # the sessions that are being closed
         self._overdue: set[str] = set()
         self._has_warned_of_full = False
         self._reaper: asyncio.Task[None] | None = None
@@ -211,27 +210,27 @@ class SessionManager:
         with ThreadPoolExecutor(1, "openenv-probe") as thread:
             thread.submit(asyncio.run, probe()).result()
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ state and options
 
     @property
     def max_sessions(self) -> int:
-        """Sessions that may be open at once."""
+        """The maximum number of open sessions."""
         if self.config is not None:
             return self.config.max_concurrent_envs
         return DEFAULT_MAX_SESSIONS if self.spec.supports_concurrency else 1
 
     @property
     def idle_timeout_s(self) -> float | None:
-        """Seconds after which an idle session without a socket is closed; None is never."""
+        """Seconds after which an idle session without a socket is closed; None for never."""
         if self.config is not None and "session_timeout" in self.config.model_fields_set:
             return self.config.session_timeout
         return DEFAULT_IDLE_TIMEOUT_S
 
     def run_on(self, executors: Executors) -> None:
-        """Have the environments of all sessions live there.
+        """Use other executors for the environments of all sessions.
 
         Raises:
-            RuntimeError: There are sessions already.
+            RuntimeError: There are open sessions already.
         """
         if self._sessions:
             raise RuntimeError("sessions are open already; they cannot move")
@@ -245,7 +244,7 @@ class SessionManager:
         """Record a session from now on.
 
         Raises:
-            NotSupported: The server has no place for recordings.
+            NotSupported: The server has no directory for recordings.
         """
         if self._recordings is None:
             raise NotSupported(
@@ -257,12 +256,12 @@ class SessionManager:
             session.recorder = self._recordings.open(session.id)
 
     def start(self) -> None:
-        """Make ready what sessions need, where that takes time; called on the event loop."""
+        """Start what takes time and sessions need; called on the event loop."""
         self.executors.start()
 
     @property
     def trouble(self) -> str | None:
-        """Tell an operator what is wrong with a server that still runs; None if nothing is."""
+        """Problems of a server that still runs, for an operator; None if there are none."""
         error = self.last_factory_error
         if error is not None:
             return describe_error(error, debug=self.debug)
@@ -277,17 +276,17 @@ class SessionManager:
         return "; ".join(troubles) or None
 
     def sessions(self) -> list[Session]:
-        """List all sessions, including those that open or close."""
+        """Return all sessions, including those that open or close."""
         return list(self._sessions.values())
 
     def capacity(self) -> ServerCapacityStatus:
-        """Say how full the server is."""
+        """Return how full the server is."""
         return ServerCapacityStatus.from_counts(
             min(self.active_sessions, self.max_sessions), self.max_sessions
         )
 
     def info(self, session_id: str) -> SessionInfo | None:
-        """Describe a session; None for an unknown id."""
+        """Return a description of a session; None for an unknown id."""
         session = self._sessions.get(session_id)
         return None if session is None else session.info()
 
@@ -297,10 +296,10 @@ class SessionManager:
         """Find an open session.
 
         Args:
-            confirm: The caller means to come back: a provisional session becomes a lasting one.
+            confirm: The caller will come back: a provisional session becomes a lasting one.
 
         Raises:
-            SessionNotFoundError: There is none of this id, or it is closing, or another's.
+            SessionNotFoundError: The id is unknown, or the session is closing or another's.
         """
         session = self._sessions.get(session_id)
         if session is None or session.phase is not SessionPhase.OPEN:
@@ -312,25 +311,25 @@ class SessionManager:
         return session
 
     def leave(self, session: Session) -> None:
-        """Note that a socket has left the session that the socket had joined.
+        """Note that a socket has left a session that it had joined.
 
         An idle session without a socket may be closed to make room for another session, since no
-        client may be left to close the session.
+        client may be left to close it.
         """
         session.attachments -= 1
         if not session.attachments and session.id in self._sessions:
             self._provisional[session.id] = None
 
     def is_of(self, session_id: str, principal: Principal) -> bool:
-        """Say whether a session belongs to a principal, or is the session of an agent's key."""
+        """Return whether a session belongs to a principal, or is the session of an agent's key."""
         return self._owners.get(session_id) is principal or principal.session_id == session_id
 
     def issue_agent_key(self, session_id: str) -> str:
         """Return a new key for the tools of a session; the key ends with the session.
 
         Raises:
-            RuntimeError: The server has no keys, so it asks for none.
-            SessionNotFoundError: There is none of this id, or it is closing.
+            RuntimeError: The server has no keys.
+            SessionNotFoundError: The id is unknown, or the session is closing.
         """
         if self.keys is None:
             raise RuntimeError("this server has no keys, so everybody may reach everything")
@@ -349,21 +348,21 @@ class SessionManager:
     ) -> Session:
         """Open a session. Other sessions are not delayed while the environment is constructed.
 
-        Where all slots are taken but one is closing, it waits `CLOSING_WAIT_S` for that. Where
-        neither the class nor a number is known yet, it waits until the first session is open.
+        If all slots are taken but a session is closing, wait `CLOSING_WAIT_S` for its slot. If
+        neither the class nor a number of slots is known yet, wait until the first session is open.
 
         Args:
-            provisional: While it is idle it may be closed to make room for another, until
-                `get` has found it once (for callers who may never come back).
-            throwaway: It serves one request and takes no slot; it is not recorded.
-            patience: How long to wait for a slot; by default not at all.
-            record: Record it, also where not every session is.
-            principal: Who asks, where the server has keys; the session is theirs.
+            provisional: The session may be closed while idle to make room for another, until `get`
+                has found it once (for callers who may never come back).
+            throwaway: The session serves one request, takes no slot and is not recorded.
+            patience: How long to wait for a slot; by default do not wait.
+            record: Record the session even if not all sessions are recorded.
+            principal: The caller, if the server has keys; the session will belong to it.
 
         Raises:
-            NotSupported: It is to be recorded, and the server has no place for that.
-            SessionCapacityError: No slot is free or came free in time, or the principal has all
-                that it may have.
+            NotSupported: The session should be recorded, but the server has no directory for that.
+            SessionCapacityError: No slot is free or became free in time, or the principal has its
+                maximum number of sessions.
             SessionCreationError: The server is shutting down.
             EnvironmentFactoryError: The environment's constructor raised.
         """
@@ -395,7 +394,7 @@ class SessionManager:
             if record or (recordings and recordings.options.every_session and not throwaway):
                 self.record(session)
             if principal is not None:
-                principal.check_sessions()  # others may have come meanwhile
+                principal.check_sessions()  # it may have opened others meanwhile
                 principal.sessions += 1
                 self._owners[session.id] = principal
         except OpenEnvError:
@@ -450,7 +449,7 @@ class SessionManager:
         place.granted.result()
 
     def _warn_of_full(self) -> None:
-        """Tell the operator, once, how many sessions there may be, why, and how to have more."""
+        """Log once how many sessions the server allows, why, and how to allow more."""
         if self._has_warned_of_full:
             return
         self._has_warned_of_full = True
@@ -476,7 +475,7 @@ class SessionManager:
         return SessionCapacityError(self.active_sessions, self.max_sessions, f"{head}{why}. {tail}")
 
     def _serve_queue(self) -> None:
-        """Give free slots to the next in the queue."""
+        """Give free slots to the next clients in the queue."""
         while self._queue and not self.closing:
             if self.active_sessions < self.max_sessions:
                 self.active_sessions += 1
@@ -494,7 +493,7 @@ class SessionManager:
         return next((s for s in known if s is not None and not s.is_busy), None)
 
     async def _make_room_of(self, principal: Principal) -> None:
-        """Wait for a closing session of a key that has all allowed sessions, or refuse at once."""
+        """Wait for a closing session of a key that is at its limit, or raise at once."""
         deadline = time.monotonic() + CLOSING_WAIT_S
         while principal.is_full and not self.closing:
             remaining = deadline - time.monotonic()
@@ -504,14 +503,14 @@ class SessionManager:
             await self._change(remaining)
 
     async def _make_room(self) -> None:
-        """Wait briefly for a slot that is about to become free, or refuse at once.
+        """Wait briefly for a slot that is about to become free, or raise at once.
 
-        Sessions in the queue come first, so while there are any the server refuses too.
+        Sessions in the queue come first: while there are any, other callers are refused.
         """
         deadline = time.monotonic() + CLOSING_WAIT_S
         while (self._queue or self.active_sessions >= self.max_sessions) and not self.closing:
             if self.config is None and self.spec.environment_class is None:
-                await self._change(None)  # the first session, still opening, tells how many may be
+                await self._change(None)  # the first session, still opening, reveals the limit
             elif self._queue:
                 raise self._is_full(f", and {len(self._queue)} wait for one")
             elif self._is_emptying:
@@ -522,18 +521,18 @@ class SessionManager:
             elif (oldest := self._idle_provisional()) is not None:
                 oldest.closed_by = "evicted"
                 self.begin_to_close(oldest)
-                await asyncio.sleep(0)  # now it is closing
+                await asyncio.sleep(0)  # lets the closing begin
             else:
                 self._warn_of_full()
                 raise SessionCapacityError(self.active_sessions, self.max_sessions)
 
     @property
     def _is_emptying(self) -> bool:
-        """Say whether a slot comes free by itself."""
+        """Whether a slot will become free by itself."""
         return any(not session.is_throwaway for session in self._ending)
 
     async def _change(self, timeout_s: float | None) -> None:
-        """Wait until a session has opened or gone."""
+        """Wait until a session has opened or ended."""
         changed = asyncio.get_running_loop().create_future()
         self._waiting.append(changed)
         try:
@@ -549,8 +548,8 @@ class SessionManager:
 
     @contextlib.asynccontextmanager
     async def throwaway(self, principal: Principal | None = None) -> AsyncIterator[Session]:
-        """Open a session for a single request. The session takes no slot, but counts for the
-        principal.
+        """Open a session for a single request. The session takes no slot, but counts toward the
+        principal's limit.
         """
         session = await self.create(throwaway=True, principal=principal)
         try:
@@ -559,7 +558,7 @@ class SessionManager:
             await self.close(session.id)
 
     async def close(self, session_id: str) -> None:
-        """Close a session; the slot is free again once the environment is closed."""
+        """Close a session. Its slot is free again once the environment is closed."""
         session = self._sessions.get(session_id)
         if session is not None:
             await asyncio.shield(self.begin_to_close(session))
@@ -600,11 +599,11 @@ class SessionManager:
         self._tell()
 
     def adopt(self, session: Session, of: Session) -> bool:
-        """Take over an environment that a session has given up, since a call does not come back.
+        """Take over an environment that a session gave up because a call does not return.
 
-        The environment takes a slot until the call is back, and counts for the key of the session.
-        The manager refuses if as many environments as there are slots are in this state already, or
-        as many of this key as the key may have sessions.
+        The environment takes a slot until the call returns, and counts for the session's key. The
+        manager refuses (returns False) if as many environments as there are slots are already in
+        this state, or as many of this key as the key may have sessions.
         """
         if self.closing or len(self._overdue) >= self.max_sessions:
             return False
@@ -624,21 +623,21 @@ class SessionManager:
 
     @property
     def overdue(self) -> int:
-        """Count the calls that run past the deadline."""
+        """The number of calls that are past their deadline."""
         return sum(session.is_overdue for session in self._sessions.values())
 
     @property
     def queue_length(self) -> int:
-        """Sessions that wait for a slot."""
+        """The number of sessions that wait for a slot."""
         return len(self._queue)
 
     @property
     def detached(self) -> int:
-        """Count the sessions that wait for the client to come back."""
+        """The number of sessions that wait for their client to come back."""
         return sum(connection.detached for connection in self.connections.values())
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Hold a task until the task ends; shutting down waits for the task."""
+        """Keep a reference to a task until it ends; shutting down waits for it."""
         self._cleanups.add(task)
         task.add_done_callback(self._cleanups.discard)
 
@@ -651,9 +650,9 @@ class SessionManager:
                 place.granted.set_exception(SessionCreationError(SHUTTING_DOWN))
 
     async def aclose(self, grace_s: float = CLOSE_GRACE_S) -> None:
-        """Close every session, all at once, waiting `grace_s` seconds at most.
+        """Close every session, all at once, waiting at most `grace_s` seconds.
 
-        Meanwhile none can be opened; afterwards the manager may be used again, since an
+        No session can be opened meanwhile. The manager can be used again afterward, since an
         application may be started and stopped several times.
         """
         self.refuse_new()
@@ -686,7 +685,7 @@ class SessionManager:
     def abandon(self) -> None:
         """Give up every session, since the event loop has ended without a shutdown.
 
-        Called before another loop is used.
+        Called before the manager uses another loop.
         """
         if self._sessions:
             logger.warning(
@@ -701,10 +700,10 @@ class SessionManager:
             session.closed_by = "abandoned"
             session.abandon()
             self._forget(session)
-        with contextlib.suppress(RuntimeError):  # workers wait on the loop; they begin anew
+        with contextlib.suppress(RuntimeError):  # raised for an ended loop; workers start anew
             self.executors.stop()
 
-    # ------------------------------------------------------------------ idling
+    # ------------------------------------------------------------------ idle sessions
 
     def _start_reaper(self) -> None:
         reaper, here = self._reaper, asyncio.get_running_loop()
@@ -719,9 +718,9 @@ class SessionManager:
             self.keep(asyncio.create_task(self.reap(timeout_s)))
 
     async def reap(self, timeout_s: float) -> list[str]:
-        """Close sessions without a socket that idled longer than `timeout_s`; return the ids.
+        """Close sessions without a socket that idled longer than `timeout_s`; return their ids.
 
-        A session with a live socket, or with a running request, is never closed.
+        A session with a live socket or a running request is never closed.
         """
         now = time.monotonic()
         idle = [

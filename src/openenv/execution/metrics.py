@@ -1,6 +1,6 @@
 """Counters of the sessions of a manager: plain numbers that are read on request.
 
-Every step pays for what is counted here, so nothing is counted that follows from something else.
+Each step pays for these counters, so nothing is counted that can be derived from something else.
 `openenv.server.metrics` exposes the numbers under their public names.
 """
 
@@ -19,7 +19,7 @@ BOUNDS_S = (
 )
 
 
-UNCOUNTED = 256  # durations: two for each call
+UNCOUNTED = 256  # durations, two for each call
 
 
 class Histogram:
@@ -37,7 +37,7 @@ class Histogram:
         self.sum_s = 0.0
 
     def observe(self, durations: list[float]) -> None:
-        """Count durations. The list is sorted in place."""
+        """Count durations. Sorts the list in place."""
         durations.sort()
         self.sum_s += sum(durations)
         counted = 0
@@ -49,19 +49,19 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Return the number of durations."""
+        """The number of durations."""
         return sum(self.counts)
 
 
 class CallLatency:
     """The durations of the calls of a method.
 
-    Every step adds to `uncounted`, and `Session.finish` calls `count` once `UNCOUNTED` have come:
-    to sort and count them together costs a third of counting them one by one.
+    Every step adds to `uncounted`, and `Session.finish` calls `count` once there are `UNCOUNTED`:
+    sorting and counting them together costs a third of counting them one by one.
 
     Attributes:
-        uncounted: Two durations for each call that is not counted yet, in seconds: from the arrival
-            of the request to its reply, and on the executor.
+        uncounted: Durations that are not counted yet, in seconds, two for each call: from the
+            arrival of the request to its reply, and on the executor.
     """
 
     __slots__ = ("_inside", "_whole", "uncounted")
@@ -79,40 +79,40 @@ class CallLatency:
 
     @property
     def whole(self) -> Histogram:
-        """Return the durations from the arrival of a request to the reply."""
+        """The durations from the arrival of a request to its reply."""
         self.count()
         return self._whole
 
     @property
     def inside(self) -> Histogram:
-        """Return the durations on the executor: decode the action, step, encode the reply."""
+        """The durations on the executor: decode the action, step, encode the reply."""
         self.count()
         return self._inside
 
 
 class SessionCounters:
-    """Counts events of a manager. The code that causes an event counts the event:
+    """Counts events of a manager. The code that causes an event also counts it:
     ``counters.resumes += 1``.
 
     Attributes:
-        opened: Sessions that were begun, those included whose environment could not be made.
-        closed: Sessions that have ended, by the reason: ``client`` (it left, or said so), ``lost``
-            (it did not come back in time), ``idle``, ``evicted`` (to make room), ``replaced`` (a
-            call of it did not come back), ``shutdown``, ``failed`` (no environment could be made),
-            ``abandoned`` (the client left before there was one), ``crashed``, and ``request`` for
-            those that served a single HTTP request.
-        latencies: How long calls took, by the class of the command.
-        errors: Errors that were answered, by their code.
-        bytes_in: What clients have sent in WebSocket messages; of text, its characters.
-        bytes_out: What was sent to them.
-        frames_in: Messages that clients have sent.
-        frames_out: Messages that were sent to them.
-        resumes: Connections that a client has resumed.
-        refused_resumes: Those that it could not resume.
-        queue_wait: How long those waited that wait no more.
-        queue_timeouts: Those that waited in vain.
-        step_timeouts: Calls that were not done by their deadline.
-        slow_readers_cut: Clients that were cut off since they did not read.
+        opened: Sessions that were begun, including those whose environment could not be made.
+        closed: Sessions that have ended, by reason: ``client`` (it left or closed the session),
+            ``lost`` (the client did not come back in time), ``idle``, ``evicted`` (to make room),
+            ``replaced`` (a call did not return), ``shutdown``, ``failed`` (the environment could
+            not be made), ``abandoned`` (the client left before that), ``crashed``, and ``request``
+            (the session served a single HTTP request).
+        latencies: Durations of calls, by the class of the command.
+        errors: Errors sent to clients, by code.
+        bytes_in: Size of WebSocket messages received; for text, the number of characters.
+        bytes_out: Size of WebSocket messages sent.
+        frames_in: Number of WebSocket messages received.
+        frames_out: Number of WebSocket messages sent.
+        resumes: Connections that clients have resumed.
+        refused_resumes: Connections that clients could not resume.
+        queue_wait: Durations of ended waits in the queue.
+        queue_timeouts: Waits that ended without a slot.
+        step_timeouts: Calls that did not return by their deadline.
+        slow_readers_cut: Clients that were cut off because they did not read.
     """
 
     __slots__ = (
@@ -145,5 +145,5 @@ class SessionCounters:
         self.step_timeouts = self.slow_readers_cut = 0
 
     def failed(self, error: BaseException) -> None:
-        """Count an error that is answered."""
+        """Count an error that is sent to a client."""
         self.errors[outward(error).code.value] += 1

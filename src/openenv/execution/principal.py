@@ -1,6 +1,6 @@
 """Keys and principals: roles, rights and limits.
 
-A server that has keys lets nobody in without one. It keeps their SHA-256 digests only.
+A server with keys admits no one without a key. It keeps only the SHA-256 digests of its keys.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from openenv.errors import KeySessionsError, RateLimitError
 
 PRINCIPAL = "openenv.principal"  # the key of the client's identity in an ASGI scope
 MAX_TENANTS = 10_000
-BURST_S = 2.0  # what a key has not used in so many seconds, it may use at once
+BURST_S = 2.0  # seconds of unused allowance that a key can use at once
 
 
 class Role(str, Enum):
     """The role of a key.
 
-    `ORCHESTRATOR`: everything: it drives episodes and sees all that there is to see of them.
-    `AGENT`: the tools of one session, by MCP; neither its state, nor resets, nor other sessions.
-    `OBSERVER`: the server's health and its metrics.
+    `ORCHESTRATOR`: everything, from driving episodes to all data about them.
+    `AGENT`: the tools of one session, over MCP; not its state, no resets and no other sessions.
+    `OBSERVER`: the server's health and metrics.
     """
 
     ORCHESTRATOR = "orchestrator"
@@ -40,15 +40,15 @@ class Role(str, Enum):
 
 @dataclass(frozen=True)
 class KeyLimits:
-    """The limits of a key; None is no limit.
+    """The limits of a key; None means no limit.
 
-    What was not used within the last 2 seconds may be used at once. A frame that is larger than
-    that is served, and then paid for by waiting.
+    Allowance that was not used within the last 2 seconds may be used at once. A frame that exceeds
+    it is still served, and the next request is delayed accordingly.
 
     Attributes:
-        max_sessions: Sessions that it has open at once.
-        requests_per_s: Requests a second; a step of each of 64 environments is 64 requests.
-        bytes_per_s: Bytes a second, sent and received.
+        max_sessions: Maximum number of sessions open at once.
+        requests_per_s: Requests per second; a step of each of 64 environments counts as 64.
+        bytes_per_s: Bytes per second, sent and received.
     """
 
     max_sessions: int | None = None
@@ -66,14 +66,15 @@ class Key:
     """A key that a server accepts.
 
     Args:
-        key: The key: what a client sends. It is shown nowhere.
-        role: What it is for.
-        name: How messages and logs call it.
-        session: The id of the one session whose tools an agent has; of other roles, None.
-        limits: How much it may ask for.
+        key: The secret that a client sends. It is never displayed.
+        role: The key's role.
+        name: The key's name in messages and logs.
+        session: The id of the session whose tools an agent may use; None for other roles.
+        limits: The key's limits.
 
     Raises:
-        ValueError: No header can carry it, or an agent's key is for no session.
+        ValueError: A header cannot carry the key; or an agent's key has no session, or another
+            key has one.
     """
 
     key: str = field(repr=False)
@@ -93,11 +94,11 @@ class Principal:
     """The holder of a key.
 
     Attributes:
-        name: How messages and logs call it.
-        role: What it may do.
-        session_id: Of an agent, its session.
-        limits: How much it may ask for.
-        sessions: How many it has open, or waiting for a slot.
+        name: The principal's name in messages and logs.
+        role: The principal's role.
+        session_id: The session of an agent; None for other roles.
+        limits: The principal's limits.
+        sessions: Number of sessions that are open or wait for a slot.
     """
 
     __slots__ = ("_bytes", "_requests", "limits", "name", "role", "session_id", "sessions")
@@ -117,7 +118,7 @@ class Principal:
         self.limit(limits or KeyLimits())
 
     def limit(self, limits: KeyLimits) -> None:
-        """Have other limits from now on."""
+        """Set new limits from now on."""
         self.limits = limits
         requests, size = limits.requests_per_s, limits.bytes_per_s
         self._requests = None if requests is None else _Bucket(requests)
@@ -134,7 +135,7 @@ class Principal:
         """Count requests and the bytes of their frame, or refuse the requests.
 
         Raises:
-            RateLimitError: They are too many just now; they count for nothing.
+            RateLimitError: A rate limit is exceeded; the requests are not counted.
         """
         both = ((self._requests, "requests"), (self._bytes, "bytes"))
         waits = [(bucket.wait_s(), bucket.rate, unit) for bucket, unit in both if bucket]
@@ -146,7 +147,7 @@ class Principal:
         self.charge(size)
 
     def charge(self, size: int) -> None:
-        """Count bytes that were sent; the next request is delayed for these bytes."""
+        """Count transferred bytes; they may delay the next request."""
         if self._bytes is not None:
             self._bytes.level -= size
 
@@ -161,7 +162,7 @@ class Principal:
 
     @property
     def is_full(self) -> bool:
-        """Say whether the principal has the maximum number of sessions open."""
+        """Whether the principal has the maximum number of sessions open."""
         most = self.limits.max_sessions
         return most is not None and self.sessions >= most
 
@@ -169,14 +170,14 @@ class Principal:
         """Check that the principal may open another session.
 
         Raises:
-            KeySessionsError: It has as many as it may have.
+            KeySessionsError: The principal has the maximum number of sessions open.
         """
         if self.is_full:
             raise KeySessionsError(self.name, self.sessions, self.limits.max_sessions or 0)
 
 
 class Tenants:
-    """The principals for which a gateway speaks, each with separate sessions and limits.
+    """The principals that a gateway acts for, each with separate sessions and limits.
 
     See `openenv.protocol.messages.Tenant`.
     """
@@ -185,7 +186,7 @@ class Tenants:
         self._known: OrderedDict[tuple[Principal | None, str], Principal] = OrderedDict()
 
     def find(self, gateway: Principal | None, tenant: Principal) -> Principal:
-        """Return the principal with this description."""
+        """Return the known principal that matches a description; remember a new one."""
         place = (gateway, tenant.name)
         known = self._known.get(place)
         if known is None or (known.role, known.session_id) != (tenant.role, tenant.session_id):
@@ -194,7 +195,7 @@ class Tenants:
             known.limit(tenant.limits)
         self._known.move_to_end(place)
         if len(self._known) > MAX_TENANTS:  # forget those that were absent longest
-            # The one that asks now is kept: its limits must hold for its next request too.
+            # The current one is kept: its limits must still hold for its next request.
             idle = [
                 place for place, one in self._known.items() if not one.sessions and one is not known
             ]
@@ -204,7 +205,7 @@ class Tenants:
 
 
 class _Bucket:
-    """A token bucket that may be overdrawn, so that a large frame is not refused for ever."""
+    """A token bucket that may be overdrawn, so that a large frame is not refused forever."""
 
     __slots__ = ("_then", "level", "rate")
 
@@ -214,7 +215,7 @@ class _Bucket:
         self._then = time.monotonic()
 
     def wait_s(self) -> float:
-        """Return the seconds until something may be taken."""
+        """Return the seconds until tokens are available again."""
         now = time.monotonic()
         self.level = min(self.rate * BURST_S, self.level + (now - self._then) * self.rate)
         self._then = now
@@ -225,7 +226,7 @@ class Keyring:
     """The keys that a server accepts.
 
     Raises:
-        ValueError: A key is there twice.
+        ValueError: A key is given twice.
     """
 
     def __init__(self, keys: Iterable[Key]) -> None:
@@ -255,13 +256,13 @@ class Keyring:
         return found
 
     def issue(self, session_id: str) -> str:
-        """Return a new key for the agent of a session. Only the digest is kept."""
+        """Return a new key for the agent of a session, and keep only its digest."""
         key = secrets.token_urlsafe(32)
         self._add(key, Principal(f"agent of {session_id}", Role.AGENT, session_id=session_id))
         return key
 
     def end_session(self, session_id: str) -> None:
-        """Forget the keys for a session that has ended."""
+        """Remove the keys for a session that has ended."""
         for digest in self._of_sessions.pop(session_id, ()):
             self._principals.pop(digest, None)
 
@@ -273,7 +274,7 @@ def _digest(key: str) -> bytes:
 def principal_of(scope: Mapping[str, Any]) -> Principal | None:
     """Return the principal of a request, from the ASGI scope.
 
-    It is None if the server has no keys, or the route needs none.
+    The result is None if the server has no keys or the route needs none.
     """
     principal: Principal | None = scope.get(PRINCIPAL)
     return principal

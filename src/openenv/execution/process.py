@@ -4,22 +4,22 @@ Design notes
 ------------
 
 Sides. The server keeps its sockets and its sessions. A session whose executor is a `WorkerExecutor`
-sends its calls to a worker process, which has a session of its own for each (see
+sends its calls to a worker process, which has a corresponding session (see
 `openenv.execution.worker`), so that the order of calls, the threads and the deadlines are the same
-as in one process. The server keeps the time; the worker only cancels.
+as in one process. The server enforces deadlines; the worker only cancels.
 
 Threads. `Workers` and `WorkerProcess` are used on the event loop of the server. One daemon thread
-for each process (`_mind`) starts the process and waits for its end, since both block; it reports to
-the loop by `call_soon_threadsafe`, and touches nothing but `_child` and `unfit`.
+for each process (`_mind`) starts the process and waits for its end, since both block. It reports to
+the loop with `call_soon_threadsafe`, and touches nothing but `_child` and `unfit`.
 
-Death. A worker that dies takes its sessions along, and no others. A session of a dead worker hears
-of it at once if a call is running, and otherwise with the next call; the worker is replaced, after
-a pause that doubles while workers live shorter than `SHORT_LIFE_S`. The socket and the process may
-end in either order, and what the process still sent may be on its way, so the death counts once
-both have ended, or `LATE_S` after the first.
+Death. A worker that dies takes its own sessions with it, and no others. A session of a dead worker
+learns about it at once if a call is running, and otherwise at the next call. The worker is
+replaced after a pause that doubles while workers live shorter than `SHORT_LIFE_S`. The socket and
+the process may end in either order, and data that the process sent may still be on its way, so the
+death counts once both have ended, or `LATE_S` after the first.
 
 Hanging. A worker that does not answer for `SILENT_S` gets no new sessions; if it has no sessions it
-is ended. A worker in which nobody waits for any call is ended too, and replaced.
+is ended. A worker whose calls have all been given up is ended too, and replaced.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ from openenv.execution.worker import Source
 
 logger = logging.getLogger(__name__)
 
-# What a worker has to end in once its sessions are closed, before it is killed.
+# Time for a worker to end, once its sessions are closed, before it is killed.
 END_GRACE_S = 2.0
-# What environments have to close in, should the server be killed.
+# Time for environments to close if the server is killed.
 GRACE_S = 10.0
-# How long what a dead worker has still sent may be on its way, and how long one lives on that has
-# closed its end.
+# How long a dead worker's data may still be on its way, and how long a worker may live on after it
+# has closed its end.
 LATE_S = 0.5
-# A worker that lives no longer than this counts as one that does not live at all.
+# A worker that lives no longer than this counts as a failed start.
 SHORT_LIFE_S = 5.0
-# So many of those in a row, and sessions are refused instead of waiting for the next.
+# After this many failed starts in a row, sessions are refused instead of waiting for the next one.
 PATIENCE = 3
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0
-# So many of them before a single one was ready, and `openenv serve` ends.
+# After this many failed starts before any worker was ready, `openenv serve` ends.
 MOST_FAILURES = 8
-# How often workers are asked whether they are there, and after how much silence, or how long a
-# start, new sessions go elsewhere.
+# How often workers are checked, and after how much silence, or how long a start, they get no new
+# sessions.
 CHECK_S, SILENT_S = 5.0, 10.0
 
 
 class WorkerExecutor(Executor):
-    """Calls are made by a session of a worker process."""
+    """Passes calls on to a session in a worker process."""
 
     logs: ClassVar[bool] = True
 
@@ -74,7 +74,7 @@ class WorkerExecutor(Executor):
         self.worker = worker
         self.key = key
         self.call: ExecutorCall | None = None
-        self.encode: Encode | None = None  # which the worker knows
+        self.encode: Encode | None = None  # the encoder that the worker has
         self.is_given_up = False
 
     def submit(self, call: ExecutorCall) -> None:
@@ -86,7 +86,7 @@ class WorkerExecutor(Executor):
         self.worker.link.send(FrameKind.CANCEL, self.key)
 
     def answer(self, result: Any, error: BaseException | None, seconds: float = 0.0) -> None:
-        """Tell what came of the call under way."""
+        """Complete the call under way with its result or error."""
         call, self.call = self.call, None
         if call is None:
             return
@@ -101,17 +101,17 @@ class WorkerProcess:
     """The server's side of a worker process; used from a single event loop.
 
     Args:
-        workers: The workers that it belongs to.
-        pause_s: How long it waits before it starts.
-        replaces: The dead worker whose place it takes.
+        workers: The `Workers` that the process belongs to.
+        pause_s: Seconds to wait before the process starts.
+        replaces: The dead worker that this one replaces.
 
     Attributes:
-        executors: The executors of its sessions, by their numbers.
-        given_up: How many of them have a call that nobody waits for any more.
-        death: What has ended it.
-        ready_at: When it was ready for sessions; None before.
-        asked_at: When it was asked whether it is there, or began to start; None once it has
-            answered.
+        executors: The executors of the process's sessions, by their numbers.
+        given_up: Number of executors whose call no caller waits for any longer.
+        death: The error for a process that has died.
+        ready_at: When the process was ready for sessions; None until then.
+        asked_at: When the process began to start, or was asked for a sign of life; None once it
+            has answered.
     """
 
     def __init__(
@@ -139,19 +139,19 @@ class WorkerProcess:
 
     @property
     def is_pausing(self) -> bool:
-        """Say whether the process has yet to start."""
+        """Whether the process has yet to start."""
         return self._connecting is None
 
     @property
     def is_silent(self) -> bool:
-        """Say whether the process has not answered, or not started, for long."""
+        """Whether the process has not answered, or not started, for `SILENT_S`."""
         return self.asked_at is not None and time.monotonic() - self.asked_at > SILENT_S
 
     def check(self) -> None:
         """Ask the process for a sign of life.
 
-        If there is none, sessions that wait for an environment go to another worker, and a process
-        without other sessions is ended.
+        If there is none, sessions that wait for an environment move to another worker, and a
+        process without sessions is ended.
         """
         if self.is_pausing or self.death is not None or self._is_stopped:
             return
@@ -164,7 +164,7 @@ class WorkerProcess:
                     call = executor.call
                     is_opening = call is not None and type(call.command) is OpenEnvironment
                     if call and is_opening and call.owner.end_wait(call, self.asked_at):
-                        self.link.send(FrameKind.CLOSE, executor.key)  # in case it makes it yet
+                        self.link.send(FrameKind.CLOSE, executor.key)  # it may still be constructed
             if self.ready_at is not None and not self.executors:
                 logger.warning("worker process %s is ended: it does not answer", self.pid)
                 self._end()
@@ -179,7 +179,7 @@ class WorkerProcess:
         threading.Thread(target=self._mind, args=[theirs], name=name, daemon=True).start()
 
     def _mind(self, theirs: socket.socket) -> None:
-        """Start the process and wait for the end; runs on a separate thread."""
+        """Start the process and wait until it ends; runs on a separate thread."""
         code = None
         try:
             with theirs:
@@ -188,12 +188,12 @@ class WorkerProcess:
                     stdin=theirs.fileno(),
                     outlives_s=2 * self._workers.grace_s,
                 )
-            if self._is_killed:  # it was quicker to answer than this thread to hear of its start
+            if self._is_killed:  # `kill` was called before this thread set `_child`
                 self._child.kill()
             code = wait_for_all(self._child)
         except Exception as error:
             self.unfit = error
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody wants to know
+        with contextlib.suppress(RuntimeError):  # the loop has closed, so the end does not matter
             self._loop.call_soon_threadsafe(self._has_ended, code)
 
     def _lost(self) -> None:
@@ -207,7 +207,7 @@ class WorkerProcess:
         self._ended.set_result(code)
         if self._is_lost:
             self._die()
-        else:  # what it has started may still hold its end of the socket
+        else:  # a process that it started may still hold its end of the socket
             self._loop.call_later(LATE_S, self._die)
 
     def _die(self) -> None:
@@ -228,30 +228,30 @@ class WorkerProcess:
             self._workers.replace(self)
 
     def end_if_stuck(self) -> None:
-        """End the process if all calls in the process have been given up."""
+        """End the process if all its calls have been given up."""
         if self.given_up and self.given_up == len(self.executors) and not self._is_stopped:
             logger.warning("worker process %s is ended: its calls do not come back", self.pid)
             self._end()
 
     def _end(self) -> None:
-        """End the process, and start another in the same place."""
+        """End the process, and start another in its place."""
         self._is_stopped = True
         self._workers.renew(self)
         self.kill()
 
     @property
     def pid(self) -> int | None:
-        """Return the id of the process; None before the start."""
+        """The id of the process; None before the start."""
         return None if self._child is None else self._child.pid
 
     def kill(self) -> None:
-        """End the process at once, or as soon as the id is known."""
-        self._is_killed = True  # first: `_mind` notes the process, and looks at this
+        """Kill the process, now or as soon as it has an id."""
+        self._is_killed = True  # set first: `_mind` sets `_child` and then reads this flag
         if self._child is not None and not self._ended.done():
             self._child.kill()
 
     def stop(self) -> None:
-        """Have the process end by itself."""
+        """Make the process end by itself."""
         self._is_stopped = True
         self._start_later.cancel()
         if self._connecting is None:
@@ -262,7 +262,7 @@ class WorkerProcess:
         self.link.close()
 
     async def aclose(self) -> None:
-        """End the process, and wait for the end."""
+        """End the process and wait for its end."""
         self.stop()
         for timeout in (END_GRACE_S, LATE_S):
             await asyncio.wait([self._ended], timeout=timeout)
@@ -271,7 +271,7 @@ class WorkerProcess:
     # ------------------------------------------------------------------ calls
 
     def submit(self, executor: WorkerExecutor, call: ExecutorCall) -> None:
-        """Send a call to the worker, or refuse the call if the worker is dead."""
+        """Send a call to the worker, or answer it with an error if the worker is dead."""
         command = call.command
         if self.death is not None:
             self._refuse(executor)
@@ -293,7 +293,7 @@ class WorkerProcess:
                 self.link.send(FrameKind.SERVE, executor.key, data)
 
     def _refuse(self, executor: WorkerExecutor) -> None:
-        """Answer for the worker, which cannot any more."""
+        """Answer a call in place of a dead worker."""
         command = None if executor.call is None else type(executor.call.command)
         if command is CloseEnvironment:
             executor.answer(None, None)  # there is nothing left to close
@@ -302,7 +302,7 @@ class WorkerProcess:
             executor.answer(None, self.factory_error() if is_opening else self.death)
 
     def factory_error(self) -> EnvironmentFactoryError:
-        """Say why no environment was made."""
+        """Return the error that says why the environment could not be made."""
         name = factory_name(self._workers.spec.factory)
         why = how_it_ended(self.death.exit_code if self.death is not None else None)
         if self.unfit is not None:
@@ -340,15 +340,15 @@ class WorkerProcess:
 
 
 class Workers(Executors):
-    """Finds the worker of each session: that which has the fewest.
+    """The worker processes of a server. A new session gets the worker with the fewest sessions.
 
     Args:
-        source: Finds the same spec in a worker; it has to be picklable by reference.
-        grace_s: Seconds that environments have to close in, should the server be killed.
+        source: Makes the same spec in a worker; must be picklable by reference.
+        grace_s: Seconds that environments have to close if the server is killed.
 
     Attributes:
-        crew: The workers, those included that are yet to start.
-        is_proven: A worker has been ready: they can be had.
+        crew: The workers, including those that have yet to start.
+        is_proven: Some worker has been ready, so workers can start here.
 
     Raises:
         ValueError: `count` is less than 1.
@@ -372,7 +372,7 @@ class Workers(Executors):
         self.is_proven = False
 
     def start(self) -> None:
-        """Start the workers of the running event loop, unless the workers run already."""
+        """Start the workers on the running event loop, unless they run already."""
         loop = asyncio.get_running_loop()
         if self.crew and loop is not self._loop:
             assert self._loop is not None
@@ -393,13 +393,13 @@ class Workers(Executors):
 
     def for_new(self) -> Executor:
         self.start()
-        # One with an overdue call is avoided: it is ended as soon as its other sessions have left.
+        # A worker with an overdue call is avoided: it is ended once its other sessions have left.
         worker = min(
             self.crew,
             key=lambda w: (w.is_pausing, w.is_silent, w.given_up > 0, len(w.executors)),
         )
         if worker.is_pausing and worker.replaces is not None and self._short_lives >= PATIENCE:
-            return WorkerExecutor(worker.replaces, 0)  # which refuses
+            return WorkerExecutor(worker.replaces, 0)  # it refuses the session
         self._last_key += 1
         executor = worker.executors[self._last_key] = WorkerExecutor(worker, self._last_key)
         return executor
@@ -417,12 +417,12 @@ class Workers(Executors):
             executor.worker.end_if_stuck()
 
     def renew(self, worker: WorkerProcess) -> None:
-        """Put another in the place of a worker that is ended on purpose."""
+        """Replace a worker that is ended on purpose."""
         if worker in self.crew:
             self.crew[self.crew.index(worker)] = WorkerProcess(self)
 
     def replace(self, worker: WorkerProcess) -> None:
-        """Put another in the place of a worker that has died."""
+        """Replace a worker that has died, after a pause."""
         self.deaths += 1
         born = worker.ready_at
         if born is not None and time.monotonic() - born > SHORT_LIFE_S:
@@ -474,15 +474,15 @@ class Workers(Executors):
         super().stop()
 
     def abandon(self, owner: int) -> None:
-        """End the workers unless there are sessions, since no caller is left to open a session.
+        """End the workers unless there are sessions, since no caller can open a session any more.
 
         Can be called from any thread.
 
         Args:
-            owner: The process that they are of; a forked child leaves them alone.
+            owner: The id of the process that owns the workers; a forked child leaves them alone.
         """
         if self._loop is not None and owner == os.getpid():
-            with contextlib.suppress(RuntimeError):  # the loop has closed, and they end with it
+            with contextlib.suppress(RuntimeError):  # the loop has closed, and ended them
                 self._loop.call_soon_threadsafe(self._stop_idle)
 
     def _stop_idle(self) -> None:

@@ -1,7 +1,7 @@
 """The queue for free slots.
 
-Clients take turns, however many sessions each of them wants: one that asks for a thousand does not
-make another wait for all of them.
+Clients take turns, however many sessions each of them wants: a client that asks for a thousand does
+not make another client wait for all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from openenv.protocol.v1.messages import HEARTBEAT_S
 
-# How often those who wait are told where they stand, if that has changed; else it is HEARTBEAT_S.
+# Interval of position reports while positions change; otherwise it is HEARTBEAT_S.
 REPORT_S = 0.5
 
 Report = Callable[[int, int], None]
@@ -25,10 +25,10 @@ class QueuePlace(msgspec.Struct, eq=False):
     """A place in the queue.
 
     Attributes:
-        client: The client whose turn it will be.
+        client: The client that takes turns with others.
         report: Called with the position, from 1, and the length of the queue.
-        granted: Done once it is one's turn; the slot is taken then.
-        reported: The position that was reported last.
+        granted: Done once it is this place's turn; the slot is then taken.
+        reported: The position that was last reported.
     """
 
     client: Hashable
@@ -39,20 +39,20 @@ class QueuePlace(msgspec.Struct, eq=False):
 
 
 class FairQueue:
-    """The places of several clients, which take turns."""
+    """The queue of places of several clients, which take turns."""
 
     def __init__(self) -> None:
-        # What is taken from the front or from anywhere is found at once, however many wait.
+        # Removal from the front and from anywhere else takes constant time.
         self._lines: OrderedDict[Hashable, OrderedDict[QueuePlace, None]] = OrderedDict()
         self._length = 0
         self._reporting: asyncio.Handle | None = None
-        self._reporting_at = 0.0  # uvloop's handles do not tell, where the delay is 0
+        self._reporting_at = 0.0  # uvloop's handles do not give the time if the delay is 0
 
     def __len__(self) -> int:
         return self._length
 
     def join(self, client: Hashable, report: Report | None = None) -> QueuePlace:
-        """Take a place. `report` is called at once, when the position changes, and now and then."""
+        """Join the queue. `report` is called at once, after changes, and every `HEARTBEAT_S`."""
         place = QueuePlace(client, report, asyncio.get_running_loop().create_future())
         self._lines.setdefault(client, OrderedDict())[place] = None
         self._length += 1
@@ -60,7 +60,7 @@ class FairQueue:
         return place
 
     def leave(self, place: QueuePlace) -> None:
-        """Give up a place, unless the place is taken out already."""
+        """Give up a place, unless it has already been taken out."""
         line = self._lines.get(place.client)
         if line is not None and place in line:
             del line[place]
@@ -69,7 +69,7 @@ class FairQueue:
             self._report_later(REPORT_S)
 
     def next(self) -> QueuePlace:
-        """Take out the next place."""
+        """Take out and return the next place."""
         client, line = next(iter(self._lines.items()))
         place, _ = line.popitem(last=False)
         self._length -= 1
@@ -83,12 +83,12 @@ class FairQueue:
             del self._lines[client]
 
     def order(self) -> list[QueuePlace]:
-        """List all places, in the order of the turns."""
+        """Return all places, in the order of their turns."""
         turns = [turn for line in self._lines.values() for turn in enumerate(line)]
-        turns.sort(key=itemgetter(0))  # clients whose turn is the same stay in their order
+        turns.sort(key=itemgetter(0))  # stable, so clients with the same turn keep their order
         return [place for _, place in turns]
 
-    # ------------------------------------------------------------------ telling where one stands
+    # ------------------------------------------------------------------ position reports
 
     def _report_later(self, delay_s: float) -> None:
         loop = asyncio.get_running_loop()

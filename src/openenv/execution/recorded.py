@@ -1,8 +1,8 @@
 """Encodes the recorded events of a session as text, where the environment lives.
 
-A session that is recorded has its replies encoded by a `Recording`, which gives them together with
-the text that `openenv.execution.recording` writes to a file. So arguments are written down before
-the environment can change them, and a worker process does the work for its own sessions.
+A `Recording` encodes the replies of a recorded session. It returns them together with the text that
+`openenv.execution.recording` writes to a file. So arguments are recorded before the environment can
+change them, and a worker process does the work for its own sessions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = {Step: b"step", Reset: b"reset", Restore: b"restore"}
 def kind_of(command: Command) -> bytes | None:
     """Return the recorded name of a command; None for a command that changes no episode.
 
-    An agent's call of a tool is the step that a trainer would make of it.
+    A tool call of an agent is recorded as the corresponding step of a trainer.
     """
     if isinstance(command, CallMethod):
         return b"step" if command.method == CALL_TOOL else None
@@ -35,10 +35,10 @@ def kind_of(command: Command) -> bytes | None:
 
 
 class Recorded(msgspec.Struct):
-    """A reply, with the text of the recorded event.
+    """A reply together with the text of its recorded event.
 
     Attributes:
-        payload: The reply, encoded if that was asked for.
+        payload: The reply, encoded if the call has an encoder.
         text: Members of a JSON object.
     """
 
@@ -91,7 +91,7 @@ def request_text(command: Command) -> bytes | None:
         if isinstance(command, Restore):
             return b'"snapshot":%b' % msgspec.json.encode(command.data.get("snapshot"))
         if isinstance(command, CallMethod) and command.method == CALL_TOOL:
-            name, arguments = command.arguments[:2]  # and then who is told of its progress
+            name, arguments = command.arguments[:2]  # a progress reporter may follow
             action = CallToolAction(tool_name=name, arguments=arguments)
             timed = {} if command.timeout_s is None else {"timeout_s": command.timeout_s}
             return b'"action":%b,"arguments":%b' % (json_text(action), json_text(timed))
@@ -104,7 +104,7 @@ def _reply_text(reply: Any) -> bytes:
     try:
         if isinstance(reply, Transition):
             return transition_text(reply)
-        if isinstance(reply, Observation):  # of an agent's call
+        if isinstance(reply, Observation):  # from an agent's tool call
             return transition_text(normalise(reply, CALL_TOOL))
         return b'"state":%b' % json_text(reply.state if isinstance(reply, StateReply) else reply)
     except Exception as error:  # a recording never fails the session

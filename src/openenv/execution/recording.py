@@ -2,19 +2,19 @@
 
     DIRECTORY/ENVIRONMENT/20260131T120000Z-SESSION.jsonl
 
-The first line is a header; every other one is an event: a reset, a step, a restore, a gap, the end
-of the session. `openenv.rollouts.replays` reads them.
+The first line is a header. Each other line is an event: a reset, a step, a restore, a gap, or the
+end of the session. `openenv.rollouts.replays` reads the files.
 
-One thread writes for all sessions of a server. Events reach it through a queue that is bounded, so
-a disk that is slow or full stalls no session: what cannot be written is counted, in the metrics
-too. The log says once that events are lost, and once how many were, when the disk has room again
-for a line as large as the one that it refused. Where events are missing in a file, a gap says how
-many. Until it can be written, the file is in debt: the thread tries again every half a second, for
-sessions that have ended too, and a last time when the server ends. If there is no room even then,
-the log says which files lack something, and they have no line that ends them, by which a reader
-knows.
+One thread writes for all sessions of a server. Events reach it through a bounded queue, so a slow
+or full disk stalls no session: events that cannot be written are counted, also in the metrics. The
+log reports once that events are lost, and once how many were lost, when the disk again has room for
+a line as large as the one that it refused. If events are missing in a file, a gap tells how
+many. Until the gap can be written, the file is in debt: the thread tries again every half a second,
+also for sessions that have ended, and a last time when the server ends. If there is no room even
+then, the log names the files that lack events. These files have no line for the end of the session,
+from which a reader can tell.
 
-A line is never cut but by the end of the process or the machine, and then it is the last one.
+A line is cut only if the process or the machine ends, and then it is the last line.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ SUFFIX = ".jsonl"
 
 MEBIBYTE = 2**20
 MAX_WAITING_BYTES = 64 * MEBIBYTE
-# How long lines are gathered before they are written, all of a file at once.
+# How long lines are gathered before they are written, all of a file together.
 PACE_S = 0.01
 CLOSE_GRACE_S = 5.0
-WRITTEN_WAIT_S = 0.5  # for which a session that closes waits for its file
-MAX_OPEN_FILES = 256  # descriptors are what connections need
-WRITE_BYTES = MEBIBYTE  # at a time, at most, beside lines that are longer
-# How full a directory is, is looked at anew whenever so much of its limit was written; then it is
-# brought down to so much. Together they stay below the limit.
+WRITTEN_WAIT_S = 0.5  # maximum time that a closing session waits for its file
+MAX_OPEN_FILES = 256  # connections need the other descriptors
+WRITE_BYTES = MEBIBYTE  # written at once, unless a line is longer
+# The size of a directory is checked again whenever this share of its limit was written. It is then
+# reduced to the second share. Together they stay below the limit.
 LOOK_SHARE, KEPT_SHARE = 0.05, 0.9
-LOOK_AGAIN_S = 5.0  # where there is nothing that may be removed
-# Between two tries to say what is missing in files: at first, and at most. Where a gap fits on a
-# disk and events do not, trying at once would fill the rest of it with gaps.
+LOOK_AGAIN_S = 5.0  # interval of checks if no file may be removed
+# Initial and maximum pause between attempts to note missing events in files. If a disk has room for
+# a gap but not for events, attempts without pause would fill it with gaps.
 SETTLE_S, LATEST_SETTLE_S = 0.5, 8.0
-SETTLED_AT_ONCE = 64  # files in one of them
+SETTLED_AT_ONCE = 64  # files per attempt
 MAX_DEBTORS = 10_000  # files, each of which takes half a kilobyte of memory
-NAMED_FILES = 10  # in a line of the log
+NAMED_FILES = 10  # in one log line
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,15 @@ class RecordingOptions:
     """The directory of recordings, and the limits on disk space.
 
     Attributes:
-        directory: It is made if it is not there.
-        every_session: Record all sessions; otherwise those that ask for it.
-        max_file_bytes: A file that has grown to this size is continued in another one, ``.1``,
+        directory: The directory; it is created if it does not exist.
+        every_session: Record all sessions; otherwise only those that request it.
+        max_file_bytes: A file that has grown to this size continues in another one, ``.1``,
             ``.2`` and so on.
-        max_total_bytes: Of all recordings in the directory. The oldest that nobody writes to any
-            more are removed.
+        max_total_bytes: Limit for all recordings in the directory. The oldest recordings that are
+            no longer being written are removed.
 
     Raises:
-        ValueError: One of the limits is not positive.
+        ValueError: A limit is not positive.
     """
 
     directory: str | os.PathLike[str]
@@ -103,8 +103,8 @@ class Recordings:
     """Records the sessions of a server; used from a single event loop.
 
     Args:
-        target: How a replay finds the environment (see `openenv.server.loading`); by default the
-            class itself, where it can be imported.
+        target: The target with which a replay finds the environment (see `openenv.server.loading`);
+            by default the class itself, if it can be imported.
     """
 
     def __init__(
@@ -117,25 +117,25 @@ class Recordings:
         self.room = _Room(Path(options.directory), options.max_total_bytes)
         self.losses = _LossLog(self.directory, Path(options.directory))
         self._queue: deque[_RecordingEntry] = deque()
-        # Futures that are done once all is written, and whether the thread ends then.
+        # Futures that are set once everything is written, and whether the thread then ends.
         self._waiters: deque[tuple[asyncio.Future[None], bool]] = deque()
-        self.open_files: OrderedDict[_File, None] = OrderedDict()  # the writer's
-        self._debtors: OrderedDict[_File, None] = OrderedDict()  # likewise
+        self.open_files: OrderedDict[_File, None] = OrderedDict()  # used by the writer's thread
+        self._debtors: OrderedDict[_File, None] = OrderedDict()  # used by the writer's thread
         self._settle_at, self._settle_pause = 0.0, SETTLE_S
         self._wake, self._hurry = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._head: dict[str, Any] = {}
-        # Each is changed by one thread only: that of the event loop, and the writer.
+        # The first is changed only on the event loop, the second only by the writer's thread.
         self._put_bytes = self._taken_bytes = 0
 
     @property
     def lost(self) -> int:
-        """Events that could not be written, so far."""
+        """The number of events that could not be written so far."""
         return self.losses.lost
 
     @property
     def debtors(self) -> int:
-        """Count the files that lack events and cannot say so yet."""
+        """The number of files that lack events without a note of it."""
         return len(self._debtors)
 
     def open(self, session_id: str) -> SessionRecorder:
@@ -145,9 +145,9 @@ class Recordings:
     # ------------------------------------------------------------------ on the event loop
 
     def put(self, file: _File, line: bytes, lost: int = 0, *, is_end: bool = False) -> bool:
-        """Write a line, before which `lost` events are missing; return False if too much waits.
+        """Queue a line, before which `lost` events are missing; return False if too much waits.
 
-        The line of the end, which is small, is always taken, since that line says what is missing.
+        The line for the end, which is small, is always queued, since it reports what is missing.
         """
         if self._waiting_bytes > MAX_WAITING_BYTES and not is_end:
             self.losses.count("the disk is too slow", 1)
@@ -168,13 +168,13 @@ class Recordings:
         thread = threading.Thread(target=self._write, name="openenv-recording", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # the system allows no more; the next line tries again
+        except RuntimeError as error:  # no more threads are allowed; the next line tries again
             self.losses.report(str(error))
         else:
             self._thread = thread
 
     async def written(self) -> None:
-        """Wait until what was put is written, or lost; for half a second at most."""
+        """Wait until all queued lines are written or lost, for at most 0.5 s."""
         if self._thread is not None and self._thread.is_alive():
             await self._is_written(WRITTEN_WAIT_S)
 
@@ -187,7 +187,7 @@ class Recordings:
         return not late
 
     async def aclose(self) -> None:
-        """Have everything written, within 5 s, and end the thread."""
+        """Write everything, within 5 s, and end the thread."""
         thread = self._thread
         if thread is not None and thread.is_alive():
             if await self._is_written(CLOSE_GRACE_S, is_last=True):
@@ -223,7 +223,7 @@ class Recordings:
             elif time.monotonic() > self._settle_at:
                 self._settle(SETTLED_AT_ONCE)
             for future, _ in waiters:
-                with contextlib.suppress(RuntimeError):  # its loop has closed: nobody waits
+                with contextlib.suppress(RuntimeError):  # its loop has closed, so no caller waits
                     future.get_loop().call_soon_threadsafe(_mark_done, future)
 
     def _write_waiting(self) -> None:
@@ -245,9 +245,9 @@ class Recordings:
             self.losses.end()
 
     def _settle(self, most: int, *, is_last: bool = False) -> None:
-        """Try to note missing events in files, starting with the file not tried for longest.
+        """Try to note missing events in files, beginning with the file not tried for longest.
 
-        With `is_last`, say in the log which files lack events without saying so.
+        With `is_last`, log which files lack events without a note of it.
         """
         if self._debtors or self.losses.is_reported:
             self._settle_pause = min(2 * self._settle_pause, LATEST_SETTLE_S)
@@ -277,12 +277,12 @@ class Recordings:
             return
         self._debtors.setdefault(file)
         if len(self._debtors) > MAX_DEBTORS:
-            # Of one whose session goes on, the next line that is written says it in any case.
+            # If its session continues, the next line that can be written reports the gap anyway.
             forgotten, _ = self._debtors.popitem(last=False)
             logger.error("%s lacks events, and will not say so", forgotten.name)
 
     def note_open(self, file: _File) -> None:
-        """Note that a file is open, and close those that were not written to for the longest."""
+        """Note that a file is open, and close files not written to for longest beyond the limit."""
         self.open_files[file] = None
         while len(self.open_files) > MAX_OPEN_FILES:
             next(iter(self.open_files)).close()
@@ -308,13 +308,13 @@ def _mark_done(future: asyncio.Future[None]) -> None:
 
 
 class _RecordingEntry(NamedTuple):
-    """A line that is to be written.
+    """A line to write.
 
     Attributes:
-        file: Where to.
+        file: The file to write to.
         line: An event, or the end.
-        lost: How many events are missing before it; they are counted already.
-        is_end: It is the end, and no event.
+        lost: Number of events missing before the line; they are already counted as lost.
+        is_end: The line is the end of the session rather than an event.
     """
 
     file: _File
@@ -328,7 +328,7 @@ class Follower:
 
     Args:
         hear: Called on the event loop with each line, and with None when the session has ended. It
-            must not take long.
+            must return quickly.
     """
 
     def __init__(self, recorder: SessionRecorder, hear: Callable[[bytes | None], None]) -> None:
@@ -337,21 +337,21 @@ class Follower:
         recorder.followers.append(self)
 
     def stop(self) -> None:
-        """Hear no more."""
+        """Stop receiving events."""
         if self in self._recorder.followers:
             self._recorder.followers.remove(self)
 
 
 class SessionRecorder:
-    """Records the events of a session for a file or for followers; used from the event loop of the
-    session.
+    """Records the events of a session for a file or for followers; used on the session's event
+    loop.
 
-    Without a file and followers the recorder costs nothing.
+    Without a file or followers the recorder costs nothing.
 
     Attributes:
-        episode: Which one runs. One begins with a reset, or a restore; 0 is before the first.
-        step: Which one was the last in it.
-        followers: Who follows the session.
+        episode: The number of the episode, which begins with a reset or a restore; 0 before that.
+        step: The number of the last step in the episode.
+        followers: The followers of the session.
     """
 
     __slots__ = ("_file", "_has_begun", "_lost", "_recordings", "episode", "followers", "step")
@@ -361,17 +361,17 @@ class SessionRecorder:
     ) -> None:
         self._recordings, self._file = recordings, file
         self._has_begun = False
-        self._lost = 0  # events that are missing since the last one that was put
+        self._lost = 0  # events missing since the last queued line
         self.followers: list[Follower] = []
         self.episode, self.step = 0, step
 
     def begin(self, work: QueuedCall) -> None:
-        """Record the outcome of a command."""
+        """Make a command's encoder record the outcome, if there is a file or a follower."""
         if self._file is not None or self.followers:
             work.encode = Recording(work.encode)
 
     def finish(self, work: QueuedCall) -> None:
-        """Take from a result what was written down; what was asked for stays."""
+        """Record the outcome of a call, and restore the call's plain result."""
         kind = kind_of(work.command)
         if kind is None:
             return
@@ -380,7 +380,7 @@ class SessionRecorder:
         elif work.error is not None:
             text = text_of_failure(work.command, work.error, work.seconds)
         else:
-            return  # it began before the session was recorded
+            return  # the call began before the session was recorded
         if kind == b"step":
             self.step += 1
         elif work.error is None:
@@ -406,18 +406,18 @@ class SessionRecorder:
             self._put(b'{"event":"end","time":%.6f}\n' % time.time(), is_end=True)
 
     async def written(self) -> None:
-        """Wait until the file is complete; for half a second, where the disk is slow."""
+        """Wait until the file is complete, for at most 0.5 s if the disk is slow."""
         if self._recordings is not None and self._has_begun:
             await self._recordings.written()
 
 
 def gap(lost: int) -> bytes:
-    """The line that stands where events are missing."""
+    """Return the line that replaces missing events."""
     return b'{"event":"gap","lost":%d,"time":%.6f}\n' % (lost, time.time())
 
 
 class _LossLog:
-    """Counts lost events, and logs each loss twice: when it begins, and once it is over.
+    """Counts lost events, and logs each loss twice: when it begins and when it is over.
 
     Args:
         directory: The directory of the recordings, for the log.
@@ -426,21 +426,21 @@ class _LossLog:
 
     def __init__(self, directory: Path, disk: Path) -> None:
         self.lost = 0
-        self.is_reported = False  # a loss has begun, and is not over
+        self.is_reported = False  # a loss has begun and is not over
         self._lost_before = self._refused_bytes = 0
         self._directory = directory
         self._disk = disk
         self._lock = threading.Lock()
 
     def count(self, why: str, events: int, refused_bytes: int = 0) -> None:
-        """Count events that are lost; `refused_bytes` is the size of what the disk did not take."""
+        """Count lost events; `refused_bytes` is the size of the line that the disk refused."""
         with self._lock:
             self.lost += events
             self._refused_bytes = refused_bytes or self._refused_bytes
         self.report(why)
 
     def report(self, why: str) -> None:
-        """Log what is wrong, unless that was logged."""
+        """Log a problem, unless a problem is already logged."""
         with self._lock:
             was_reported, self.is_reported = self.is_reported, True
         if not was_reported:
@@ -451,10 +451,10 @@ class _LossLog:
             )
 
     def end(self, *, is_last: bool = False) -> None:
-        """Log how many events were lost, if the loss is over, or the server ends.
+        """Log how many events were lost, if the loss is over or the server ends.
 
-        Gaps fit on a disk that refuses events, so the loss is over once there is room for what was
-        refused. Otherwise one full disk would be logged as a loss for each of its files.
+        Gaps fit on a disk that refuses events, so the loss is over only when there is room for the
+        refused line. Otherwise a full disk would be logged as a loss for each of its files.
         """
         if not self.is_reported or not (is_last or self._has_room()):
             return
@@ -468,7 +468,7 @@ class _LossLog:
     def _has_room(self) -> bool:
         try:
             status = os.statvfs(self._disk)
-        except OSError:  # there is no directory to ask about
+        except OSError:  # the directory does not exist
             return True
         return status.f_bavail * status.f_frsize >= self._refused_bytes
 
@@ -479,10 +479,10 @@ class _LossLog:
 class _File:
     """The file of a session, in parts; used from the writer's thread.
 
-    It is locked while it is open, so that no server removes it to make room.
+    An open file is locked, so that no server removes it to make room.
 
     Attributes:
-        missing: Events that are missing since the last line that could be written.
+        missing: Number of events missing since the last line that could be written.
     """
 
     def __init__(self, recordings: Recordings, session_id: str) -> None:
@@ -493,25 +493,23 @@ class _File:
         self._part = 0
         self._size = self._head_size = 0
         self.missing = 0
-        self._end: bytes | None = None  # what ends it, where that could not be written
-        self._has_rest = False  # of a line that could neither be written whole nor be taken back
-        self._is_left = False  # a file without a header, which could not be removed
-        self._why = ""  # the latest line could not be written
+        self._end: bytes | None = None  # the line for the end, if it could not be written
+        self._has_rest = False  # part of a line is written that could not be removed again
+        self._is_left = False  # a file without a header is left that could not be removed
+        self._why = ""  # why the latest line could not be written
 
     @property
     def name(self) -> str:
-        """Return the name of the file, or of the session if there is no file."""
+        """The name of the file, or of the session if there is no file."""
         return self._path.name if self._name else f"session {self._session_id}"
 
     @property
     def is_in_debt(self) -> bool:
-        """Say whether the file lacks events that are not noted in the file."""
+        """Whether events are missing in the file that it does not note."""
         return self.missing > 0 or self._end is not None
 
     def write(self, entries: list[_RecordingEntry]) -> bool:
-        """Write lines, count those that the disk does not take, and return whether the last was
-        written.
-        """
+        """Write lines, count those that the disk refuses, and return whether the last one fit."""
         is_well = False
         for chunk in _chunks(entries):
             is_well = self._is_appended(chunk) or self._is_appended_singly(chunk)
@@ -521,7 +519,7 @@ class _File:
         return is_well
 
     def settle(self) -> None:
-        """Try to say what is missing, and that the session has ended."""
+        """Try to note the missing events and the end of the session."""
         if self._can_append(self._end or b""):
             if self._end is not None:
                 self.close()
@@ -533,7 +531,7 @@ class _File:
         )
 
     def _is_appended_singly(self, entries: list[_RecordingEntry]) -> bool:
-        """Add as many lines as there is room for, and count the others as missing."""
+        """Append lines until one does not fit, and count the rest as missing."""
         kept = next((i for i, one in enumerate(entries) if not self._is_appended([one])), None)
         if kept is None:
             return True
@@ -546,7 +544,7 @@ class _File:
     def _can_append(self, data: bytes) -> bool:
         try:
             self._append(data)
-        except Exception as error:  # whatever it is, sessions go on
+        except Exception as error:  # sessions must continue after any error
             self._why = words(error)
             return False
         return True
@@ -559,7 +557,7 @@ class _File:
             self._end_part()
         self._recordings.room.take(len(data))
         if self._descriptor is not None and not os.fstat(self._descriptor).st_nlink:
-            self._end_part()  # somebody has removed it, or its directory
+            self._end_part()  # the file or its directory has been removed
         if self._descriptor is None and not self._is_resumed():
             self._begin()
         self._recordings.open_files.move_to_end(self)
@@ -595,7 +593,7 @@ class _File:
         self._head_size = self._size
 
     def _is_resumed(self) -> bool:
-        """Open the file again, unless there is no file, or the file was removed to make room."""
+        """Open the file again; return False if it does not exist or was removed to make room."""
         if not self._size:
             return False
         try:
@@ -640,13 +638,13 @@ class _File:
         self._has_rest = self._is_left = False
 
     def close(self) -> None:
-        """Close the file; later lines open the file again."""
+        """Close the file; later lines open it again."""
         descriptor, self._descriptor = self._descriptor, None
         self._recordings.open_files.pop(self, None)
         if descriptor is not None:
             try:
                 os.close(descriptor)
-            except OSError as error:  # network file systems tell of earlier writes then
+            except OSError as error:  # network file systems report earlier writes here
                 logger.error("%s may lack its last events: %s", self.name, words(error))
 
 
@@ -655,7 +653,7 @@ NAME = re.compile(rf"\d{{8}}T\d{{6}}Z-.+{re.escape(SUFFIX)}(\.\d+)?")
 
 
 def _chunks(entries: list[_RecordingEntry]) -> Iterator[list[_RecordingEntry]]:
-    """Part lines into what is written at a time."""
+    """Split lines into chunks that are written at once."""
     chunk: list[_RecordingEntry] = []
     size = 0
     for entry in entries:
@@ -669,17 +667,17 @@ def _chunks(entries: list[_RecordingEntry]) -> Iterator[list[_RecordingEntry]]:
 
 
 class _Room:
-    """Keeps a directory of recordings below a limit, by removing the oldest recordings."""
+    """Keeps a directory of recordings below a size limit by removing the oldest ones."""
 
     def __init__(self, directory: Path, limit: int) -> None:
         self._directory = directory
         self._limit = limit
-        self._unseen: float = limit  # bytes written since it was looked
+        self._unseen: float = limit  # bytes written since the last check
         self._look_again = 0.0
         self._is_full = False
 
     def take(self, size: int) -> None:
-        """Note that so many bytes are about to be written.
+        """Note that `size` bytes are about to be written.
 
         Raises:
             OSError: There is no room for them.
@@ -706,13 +704,13 @@ class _Room:
     def _files(self) -> Iterator[tuple[float, int, Path]]:
         for path in self._directory.glob("*/*"):
             if NAME.fullmatch(path.name):
-                with contextlib.suppress(FileNotFoundError):  # another server has removed it
+                with contextlib.suppress(FileNotFoundError):  # removed by another server
                     status = path.lstat()
                     yield status.st_mtime, status.st_size, path
 
 
 def _remove(path: Path) -> bool:
-    """Remove a recording, unless another process still writes; return whether the file is gone."""
+    """Remove a recording, unless a process still writes it; return whether it was removed."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -727,11 +725,11 @@ def _remove(path: Path) -> bool:
     return True
 
 
-# ------------------------------------------------------------------ what a header says
+# ------------------------------------------------------------------ headers
 
 
 def _file_name(text: str) -> str:
-    """A text as a part of a path: only letters, digits, `_`, `-` and inner dots."""
+    """Return a text as part of a path: only letters, digits, `_`, `-` and inner dots."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", text).lstrip(".") or "_"
 
 

@@ -69,17 +69,17 @@ from openenv.tools.types import CallToolAction
 logger = logging.getLogger(__name__)
 
 
-# The methods of an environment that it may leave out.
+# Optional methods of an environment.
 SNAPSHOT, RESTORE = "snapshot", "restore"
 OPTIONAL = {TakeSnapshot: SNAPSHOT, Restore: RESTORE, Render: RENDER}
-SPEC = "spec"  # under this key of what is known of a reward stands what all of them mean
-EVENTS = "events"  # under this key the info of a transition says what happened by itself
+SPEC = "spec"  # key in `reward_info` for the meaning of all rewards
+EVENTS = "events"  # key in the info of a transition for events of the environment itself
 
 
 class EnvironmentRunner:
     """Constructs an environment and carries out commands, a single command at a time.
 
-    Context variables that the environment sets are its own, also where it shares its thread.
+    Context variables that the environment sets are its own, even if it shares its thread.
 
     Attributes:
         environment: The environment; None before the construction and after the close.
@@ -109,14 +109,14 @@ class EnvironmentRunner:
         self._events: EventQueue | None = None
         self._heard: tuple[Event, ...] = ()
         self._shown: Transition | None = None
-        self._left: Transition | None = None  # that of the episode which a restore has left
+        self._left: Transition | None = None  # the last one of an episode that a restore replaced
         self._scorer: EpisodeScorer | None = None
         self._kinds = spec.observation_kinds
         self._read_action = spec.action_reader
         self.context = contextvars.copy_context()
 
     def construct(self) -> Coroutine[Any, Any, None] | None:
-        """Construct the environment, or return a coroutine that will (if the factory is a coroutine
+        """Construct the environment, or return a coroutine that does (if the factory is a coroutine
         function).
 
         Raises:
@@ -151,7 +151,7 @@ class EnvironmentRunner:
             self._scorer = EpisodeScorer(scorer, credit)
 
     def _listen_to(self, environment: Environment[Any, Any, Any], plan: CallPlan) -> None:
-        """Connect an environment that handles events to the event queue."""
+        """Connect an environment to its event queue, if it handles events."""
         heard = type(environment).on_event
         is_deaf, is_real = heard is Environment.on_event, self.spec.mode is ServerMode.PRODUCTION
         if (is_deaf and not is_real) or not has_event_queue(type(environment)):
@@ -169,8 +169,8 @@ class EnvironmentRunner:
         self._events = queue
 
     def is_light(self, command: Command) -> bool:
-        """Say whether `command` may run on the event loop: an asynchronous environment's
-        coroutines, and its state.
+        """Return whether `command` may run on the event loop: a coroutine of an asynchronous
+        environment, or its state.
         """
         plan = self.plan
         if plan is None or not self.is_async:
@@ -194,20 +194,20 @@ class EnvironmentRunner:
         return inspect.iscoroutinefunction(getattr(self.environment, method, None))
 
     def serve(self, command: Command, encode: Encode | None, strict: bool) -> Any:
-        """Carry out `command`; return the reply, encoded if asked to, or a coroutine that will.
-        It is called in `context`.
+        """Carry out `command` in `context`; return the reply, encoded if `encode` is given, or a
+        coroutine that does.
 
         Raises:
             InvalidActionError: The action does not fit its model.
-            InvalidArgumentError: With `strict`, for an argument that is not taken.
-            MissingArgumentError: An argument that has to be given was not.
-            InvalidReturnError: The environment returned no observation, no snapshot, or nothing
-                that can be shown.
+            InvalidArgumentError: With `strict`: the environment does not take an argument.
+            MissingArgumentError: A required argument is missing.
+            InvalidReturnError: The environment returned an invalid observation, state, snapshot or
+                rendering.
             NotSupported: The environment has no snapshots, or does not render.
-            Exception: The environment raised it.
+            Exception: An error that the environment raised.
         """
-        if type(encode) is Recording:  # quicker than isinstance where it is none
-            recording: Any = encode  # which checkers take for a function by now
+        if type(encode) is Recording:  # quicker than isinstance in the usual case
+            recording: Any = encode  # type checkers consider it a function here
             encode = recording.of(command)
         plan, environment = self.plan, self.environment
         assert plan is not None
@@ -224,7 +224,7 @@ class EnvironmentRunner:
             try:
                 action = self.spec.decode_action(action) if read is None else read(action)
             except ValidationError:
-                action = self.spec.decode_action(action)  # which says what is wrong
+                action = self.spec.decode_action(action)  # raises with the details
             if passed:
                 passed, ignored = self._split(method, passed, strict)
             try:
@@ -261,14 +261,13 @@ class EnvironmentRunner:
     def _score(
         self, command: Command, action: Any, transition: Transition
     ) -> Coroutine[Any, Any, None] | None:
-        """Note the meaning of the rewards at the beginning of an episode, and score the episode at
-        the end.
+        """At the beginning of an episode, add the meaning of its rewards; at its end, score it.
 
         Returns a coroutine if the scorer is a coroutine function.
         """
         scorer = self._scorer
         if isinstance(command, Reset):
-            declared = getattr(self.environment, "REWARD", None)  # which games may change
+            declared = getattr(self.environment, "REWARD", None)  # may change with each episode
             if isinstance(declared, RewardSpec):
                 spec = {SPEC: declared.as_data()}
                 transition.reward_info = {**(transition.reward_info or {}), **spec}
@@ -290,8 +289,8 @@ class EnvironmentRunner:
         return transition if encode is None else encode(transition)
 
     def _hear(self, queue: EventQueue, command: Command) -> Coroutine[Any, Any, None] | None:
-        """Pass the events before a command to the environment; return a coroutine if the handler is
-        async.
+        """Pass the events that precede a command to the environment; return a coroutine if the
+        handler is async.
         """
         self._heard = ()
         if isinstance(command, Reset):
@@ -349,7 +348,7 @@ class EnvironmentRunner:
     async def _serve_with_task_later(
         self, arguments: dict[str, Any], support: TaskSupport, encode: Encode | None, strict: bool
     ) -> Any:
-        if self.spec.tasks is not None:  # which may have to be read from a disk
+        if self.spec.tasks is not None:  # they may have to be read from disk
             chosen = await asyncio.to_thread(self.spec.tasks.resolve, arguments)
             command = reset_to_task(*chosen, support)
         elif support.names_own_task(arguments):
@@ -365,7 +364,7 @@ class EnvironmentRunner:
         return call_task_method(self.environment.get_task, command)
 
     def _tell_of_events(self, transition: Transition) -> None:
-        """Tell the driver of the episode what the environment has heard before the step."""
+        """Add the events that the environment received before the step to the info."""
         events = [event.model_dump(mode="json") for event in self._heard]
         transition.info = {**(transition.info or {}), EVENTS: events}
 
@@ -421,7 +420,7 @@ class EnvironmentRunner:
         return await _awaited(self._state())
 
     def _optional(self, name: str) -> Callable[..., Any] | None:
-        """Return a method that the environment may leave out; a tool of that name is none."""
+        """Return an optional method of the environment; a tool of that name does not count."""
         method: Callable[..., Any] | None = getattr(self.environment, name, None)
         return method if callable(method) and not is_tool(method) else None
 
@@ -433,7 +432,7 @@ class EnvironmentRunner:
         return method()
 
     def _view(self, message: Any) -> Any:
-        """Return what the environment's methods for a page return, by method name."""
+        """Call the environment's methods for a web page; return their results by name."""
         arguments: dict[str, Any] = {}
         if self._shown is not None and self._shown is not self._left:
             outcome = {"reward": self._shown.reward, "done": self._shown.done}
@@ -496,7 +495,7 @@ class EnvironmentRunner:
         return self._reply(value, command, encode)
 
     async def _score_call(self, scorer: EpisodeScorer, command: Any, value: Any) -> None:
-        """Score an episode that an agent's call of a tool has ended, as a step's would be."""
+        """Score an episode that a tool call of an agent has ended, as for a step."""
         name, arguments = command.arguments[:2]
         transition = normalise(value, CALL_TOOL)
         action = CallToolAction(tool_name=name, arguments=arguments)
@@ -536,7 +535,7 @@ class EnvironmentRunner:
     def begin(
         self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]
     ) -> asyncio.Task[Any]:
-        """Run what `serve` returned as a coroutine, in the environment's own context."""
+        """Run a coroutine that `serve` returned, in the environment's own context."""
         if sys.version_info >= (3, 12):
             return asyncio.Task(coroutine, loop=loop, context=self.context, eager_start=True)
         if sys.version_info >= (3, 11):
@@ -549,7 +548,7 @@ _NO_STATE = (type(None), str, bytes, int, float, list, tuple, set, frozenset)
 
 @once_per_class
 def has_event_queue(cls: type) -> bool:
-    """Say whether `events` of a class is the event queue, and not an attribute of the same name."""
+    """Return whether a class's `events` is the event queue and not another attribute."""
     return inspect.getattr_static(cls, "events", None) is vars(Environment)["events"]
 
 
@@ -570,7 +569,7 @@ async def _hear_all(hear: Callable[[Event], Awaitable[Any]], events: tuple[Event
 
 @once_per_class
 def is_awaitable(cls: type) -> bool:
-    """Say whether instances of a class can be awaited."""
+    """Return whether instances of a class can be awaited."""
     return hasattr(cls, "__await__")
 
 
@@ -581,12 +580,12 @@ async def _view_later(
 
 
 def _with_action(view: dict[str, Any], message: Any) -> dict[str, Any]:
-    """Add the default action of a message, for an environment that does not convert messages."""
+    """Add a default action for a message, used if the environment does not convert messages."""
     return view if message is None else {MESSAGE_TO_ACTION: {"message": message}, **view}
 
 
 def _with_kinds(view: dict[str, Any], action_cls: Any) -> dict[str, Any]:
-    """Return a view whose actions name the model, if several models take the same fields."""
+    """Return a view whose actions name their model, if several models take the same fields."""
     kinds = named_kinds(action_cls)
     if not kinds:
         return view
@@ -599,7 +598,7 @@ def _with_kinds(view: dict[str, Any], action_cls: Any) -> dict[str, Any]:
     return {**view, "moves": moves, "action": named(view["action"])}
 
 
-MAX_REPORTED = 1000  # the names come from callers, who may make up any number of them
+MAX_REPORTED = 1000  # callers choose the names, and could invent any number of them
 _REPORTED: set[tuple[type, str, str]] = set()
 
 
@@ -616,7 +615,7 @@ def _report(cls: type, method: Method, ignored: tuple[str, ...]) -> None:
 
 
 async def _contained(awaitable: Awaitable[Any]) -> Any:
-    """Await user code on the event loop; no exception of the code may end the loop."""
+    """Await user code on the event loop; none of its exceptions may end the loop."""
     task = asyncio.current_task()
     assert task is not None
     try:
@@ -630,15 +629,15 @@ async def _contained(awaitable: Awaitable[Any]) -> Any:
 
 
 async def _awaited(value: Any) -> Any:
-    """Return a value of user code, after awaiting it if that is needed."""
+    """Return a value of user code, awaiting it first if necessary."""
     return await _contained(value) if is_awaitable(type(value)) else value
 
 
 def _comes_from_outside(error: BaseException, task: asyncio.Task[Any]) -> bool:
-    """Say whether the task was cancelled from outside, or the waiting coroutine was thrown away."""
+    """Return whether the task was canceled from outside, or the waiting coroutine was discarded."""
     if isinstance(error, GeneratorExit):
         return asyncio.current_task(task.get_loop()) is not task
     if isinstance(error, asyncio.CancelledError):
-        # Before 3.11 an environment's own CancelledError cannot be told from a real one.
+        # Before 3.11 an environment's own CancelledError looks like a real one.
         return sys.version_info < (3, 11) or task.cancelling() > 0
     return False

@@ -3,35 +3,35 @@
 Design notes
 ------------
 
-The way of a call. Every transport ends in `Session.serve`, or in `Session.handle`, which awaits it.
-`serve` submits the call to the session's executor; the executor runs it where the environment lives
-(`QueuedCall.run`, which calls `EnvironmentRunner.serve`) and gives it back on the event loop, to
-`Session.finish`; that counts, records and logs it, starts the next call, and hands the outcome to
-the connection (`QueuedCall.reply`). This module holds no I/O and no web framework.
+The path of a call. Every transport ends in `Session.serve`, or in `Session.handle`, which awaits
+the reply. `serve` submits the call to the session's executor. The executor runs it where the
+environment lives (`QueuedCall.run`, which calls `EnvironmentRunner.serve`) and gives it back on the
+event loop, to `Session.finish`. That counts, records and logs it, starts the next call, and passes
+the outcome to the connection (`QueuedCall.reply`). This module has no I/O and no web framework.
 
 Invariants.
 
 - A session is used from one event loop. Only `QueuedCall.run` runs on another thread, and it
   touches nothing but its own `result` and `error` and the runner.
-- At most one call runs at a time (`_running`); the others wait in `_waiting`, in order of arrival.
-- `phase` only moves down the list of `SessionPhase`, but for one case: a session whose environment
-  was given up opens again (`_leave_environment`).
-- Every call that `serve` has taken is replied to exactly once. `_dismiss` replies to a call that
-  was not begun, `finish` to any other.
+- At most one call runs at a time (`_running`). The others wait in `_waiting`, in order of arrival.
+- `phase` only moves down the list of `SessionPhase`, with one exception: a session whose
+  environment was given up opens again (`_leave_environment`).
+- Every call that `serve` has accepted is replied to exactly once: by `_dismiss` if it was not
+  begun, otherwise by `finish`.
 
-Deadlines. The time of a call begins when the session gets it. When it is over, a call that still
-waits is refused, and one that runs is cancelled (a coroutine) or goes on (a thread cannot be
-interrupted); then the client is told at once (`QueuedCall.report_overdue`), and the call's own
-reply follows when it comes back. Meanwhile other calls are refused as busy, except that a reset may
-get a new environment: the old one is left to a session of its own, which closes it once its call is
-back (`_leave_environment`). A call that waits for a thread which another session's call holds past
-its deadline waits `HELD_PATIENCE_S` more, then is refused, or begins on another environment if it
-is a reset (`end_wait`).
+Deadlines. The time of a call begins when the session receives it. When it is over, a waiting call
+is refused. A running call is canceled (a coroutine) or continues (a thread cannot be interrupted).
+In that case the client is told at once (`QueuedCall.report_overdue`), and the call's own reply
+follows when it returns. Meanwhile other calls are refused as busy, except that a reset may get a
+new environment: the old one is left to another session, which closes it once its call has returned
+(`_leave_environment`). If another session's call holds the thread past its deadline, a call that
+waits for the thread waits `HELD_PATIENCE_S` more. It is then refused, or, if it is a reset, begins
+on another environment (`end_wait`).
 
-Cost. Thousands of sessions are open at once and every step passes through here, so what does not
-change with a call is decided when the environment opens (`_opened`), the deque of waiting calls is
-made only when it is needed (an empty one takes more memory than all the rest), durations are kept
-and counted in batches, and no task is made for a call.
+Cost. Thousands of sessions are open at once and every step passes through here. So everything that
+does not depend on the call is decided when the environment opens (`_opened`), the deque of waiting
+calls is created only when needed (an empty one takes more memory than all the rest), durations are
+collected and counted in batches, and no task is created for a call.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ logger = logging.getLogger(__name__)
 
 Done = Callable[[Any, BaseException | None], None]
 
-# A cancelled call has this long to end before its client is told that it goes on.
+# A canceled call has this long to end before its client is told that it is still running.
 CANCEL_PATIENCE_S = 0.02
 # How long a call waits for a thread that an overdue call of another session holds.
 HELD_PATIENCE_S = 1.0
@@ -115,7 +115,7 @@ class SessionPhase(Enum):
     CLOSED = auto()
 
 
-_OPEN = SessionPhase.OPEN  # members of an enumeration are slow to look up
+_OPEN = SessionPhase.OPEN  # enum members are slow to look up
 _now = time.monotonic
 
 
@@ -130,19 +130,20 @@ class SessionInfo(BaseModel):
 
 
 class QueuedCall(msgspec.Struct, eq=False):
-    """A command for a session, from arrival until the reply.
+    """A command for a session, from its arrival to the reply.
 
-    `run` carries it out where the environment lives; the rest happens on the event loop.
+    `run` carries out the command where the environment lives. Everything else happens on the event
+    loop.
 
     Attributes:
-        owner: The session that carries it out.
-        command: What to do.
-        encode: Encodes the reply where the environment lives.
-        strict: Refuse an argument that the environment does not take. Otherwise the argument is
-            left out, and named in the transition's `ignored`.
-        seconds: How long it ran where the environment lives.
-        arrived_at: When the session got it, by `time.monotonic`.
-        trace: The parent of the environment's span, as W3C's `traceparent`; empty for none.
+        owner: The session that carries out the command.
+        command: The command.
+        encode: Encodes the reply where the environment lives; None to return it as it is.
+        strict: Refuse arguments that the environment does not take. Otherwise they are left out,
+            and named in the transition's `ignored`.
+        seconds: How long the call ran where the environment lives, in seconds.
+        arrived_at: When the session received the call, by `time.monotonic`.
+        trace: The parent of the environment's span, as a W3C `traceparent`; empty for none.
     """
 
     owner: Session
@@ -163,7 +164,7 @@ class QueuedCall(msgspec.Struct, eq=False):
 
     @property
     def number(self) -> int:
-        """Return the number that the client has given the request; 0 for none."""
+        """The client's number of the request; 0 for none."""
         return 0
 
     def run(self) -> None:
@@ -181,25 +182,25 @@ class QueuedCall(msgspec.Struct, eq=False):
             self.error = contain(error)
 
     def reply(self, result: Any, error: BaseException | None) -> None:
-        """Give the client the result or the error.
+        """Pass the result or the error to the client.
 
         Called on the event loop, possibly before `Session.serve` returns.
         """
         raise NotImplementedError
 
     def report_overdue(self, error: StepTimeout) -> None:
-        """Tell the client that the deadline is over and the call goes on; `reply` follows later."""
+        """Tell the client that the deadline has passed and the call continues; `reply` follows."""
         raise NotImplementedError
 
     def cancel(self) -> None:
-        """Note that nobody waits any more. A coroutine is cancelled; a call on a thread goes on."""
+        """Note that no caller waits. A coroutine is canceled; a call on a thread continues."""
         self.is_cancelled = True
         if self.task is not None:
             _cancel_once_begun(self.task)
 
 
 class CallDeadline(msgspec.Struct):
-    """The deadline of a call: its timer, and when it began."""
+    """The deadline of a call: its timer and its start."""
 
     timeout_s: float
     alarm: asyncio.TimerHandle
@@ -207,7 +208,7 @@ class CallDeadline(msgspec.Struct):
 
 
 class CallbackCall(QueuedCall, kw_only=True):
-    """A call that calls `done` with the reply, or at the deadline."""
+    """A call that passes its reply, or the error at the deadline, to `done`."""
 
     done: Done | None
 
@@ -221,7 +222,7 @@ class CallbackCall(QueuedCall, kw_only=True):
 
 
 class NotBegunError(asyncio.CancelledError):
-    """A call was cancelled before the thread began to run it."""
+    """A call was canceled before its thread began to run it."""
 
 
 _NOTHING_DONE = (SessionBusyError, NotBegunError)
@@ -231,10 +232,10 @@ class SessionOwner(Protocol):
     """Owns the sessions of a server."""
 
     def begin_to_close(self, session: Session) -> object:
-        """Close a session that cannot go on."""
+        """Close a session that cannot continue."""
 
     def adopt(self, session: Session, of: Session) -> bool:
-        """Take over a session that is left to end by itself, if there is room for it."""
+        """Take over a session that is left to end by itself; return False if there is no room."""
         ...
 
 
@@ -259,23 +260,23 @@ class QueuedConstruction(msgspec.Struct, eq=False):
 
     @property
     def number(self) -> int:
-        """Return 0: no client has numbered it."""
+        """0, since no client has numbered the construction."""
         return 0
 
     @property
     def owner(self) -> QueuedConstruction:
-        """Return the construction itself."""
+        """The construction itself."""
         return self
 
     def run(self) -> None:
-        """Construct the environment, or begin to if the factory is a coroutine function."""
+        """Construct the environment, or begin to, if the factory is a coroutine function."""
         try:
             self.coroutine = self.runner.construct()
         except EnvironmentFactoryError as error:
             self.error = error
 
     def finish(self, call: QueuedConstruction) -> None:
-        """Go on with the session, or await the factory."""
+        """Continue with the session, or await the factory."""
         if self.coroutine is None:
             self.done(self)
         else:
@@ -294,19 +295,19 @@ class QueuedConstruction(msgspec.Struct, eq=False):
 class Session:
     """An environment instance with an id, an order of calls and an executor.
 
-    It is used from one event loop.
+    A session is used from one event loop.
 
     Args:
-        spec: How to construct the environment, and how to call it.
-        executors: Finds its executor; by default the session has threads of its own.
+        spec: How to construct the environment and how to call it.
+        executors: Finds the session's executor; by default the session has its own threads.
         is_throwaway: The session serves one request and takes no slot.
-        owner: Takes over an environment whose call does not come back. Without one, the session
+        owner: Takes over an environment whose call does not return. Without an owner, the session
             waits for the call.
-        counters: Counts its calls; by default the counts are thrown away.
+        counters: Counts the session's calls; by default the counts are discarded.
 
     Attributes:
-        recorder: Records what happens from now on; None for no recording.
-        closed_by: Why the session ends, or will end; see `SessionCounters.closed`.
+        recorder: Records events from now on; None for no recording.
+        closed_by: Why the session ends or will end; see `SessionCounters.closed`.
     """
 
     __slots__ = (
@@ -367,25 +368,25 @@ class Session:
         self._making: QueuedConstruction | None = None
         self._running: QueuedCall | None = None
         self._overdue: QueuedCall | None = None
-        self._waiting: deque[QueuedCall] | None = None  # an empty one takes more than all the rest
+        self._waiting: deque[QueuedCall] | None = None  # None if empty, to save memory
         self._opening: asyncio.Future[None] | None = None
         self._closing: asyncio.Future[None] | None = None
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ opening and closing
 
     async def open(self) -> None:
         """Construct the environment.
 
         Raises:
             EnvironmentFactoryError: The factory raised; the cause is chained.
-            SessionClosedError: The session was closed before its turn came.
+            SessionClosedError: The session was closed before its construction began.
         """
         opening = self.start()
-        await asyncio.wait([opening])  # which a cancellation leaves alone, and does not report
+        await asyncio.wait([opening])  # a cancellation leaves `opening` running and unreported
         opening.result()
 
     def start(self) -> asyncio.Future[None]:
-        """Begin to construct the environment; the future has what `open` raises."""
+        """Begin to construct the environment; the future gets the errors of `open`."""
         loop = asyncio.get_running_loop()
         self._opening = loop.create_future()
         # The exception counts as retrieved: the client that opened the session may have left.
@@ -403,14 +404,14 @@ class Session:
         return self._opening
 
     def _move(self, construction: QueuedConstruction) -> bool:
-        """Construct an environment on another thread, since the one it waits for is held."""
+        """Construct the environment on another thread, since the present one is held."""
         old = construction.executor
         try:
             executor = self._executors.for_new()
         except RuntimeError:  # the system allows no more threads
             return False
         worker = getattr(executor, "worker", executor)
-        if worker is getattr(old, "worker", None):  # there is only this one
+        if worker is getattr(old, "worker", None):  # there is only this thread
             self._executors.release(executor)
             return False
         self._executors.release(old)
@@ -438,7 +439,7 @@ class Session:
         if self.phase is SessionPhase.CLOSING:
             self._end()
         elif made.error is not None:
-            self.phase = SessionPhase.CLOSING  # there is no environment, and there will be none
+            self.phase = SessionPhase.CLOSING  # there is no environment, and none will come
             self._refuse_waiting(made.error)
         elif self._waiting:
             self._next()
@@ -449,9 +450,9 @@ class Session:
             call.reply(None, error)
 
     async def close(self) -> None:
-        """Close the environment, after the call that is running. Safe to repeat.
+        """Close the environment after the running call. Safe to repeat.
 
-        An exception from the environment's `close` is logged: there is nobody to handle it.
+        An exception from the environment's `close` is logged, since no caller could handle it.
         """
         await asyncio.shield(self.stop())
 
@@ -471,8 +472,8 @@ class Session:
     def abort(self) -> None:
         """End the running call.
 
-        A coroutine is cancelled, and a call that its thread has not begun is not begun. A call that
-        goes on all the same is given up, together with its process if it has one for itself.
+        A coroutine is canceled, and a call that its thread has not begun is withdrawn. A call that
+        continues anyway is given up, together with its process if it is alone in it.
         """
         running, executor = self._running, self._executor
         if running is not None and not running.is_cancelled:
@@ -488,9 +489,9 @@ class Session:
             self._executors.hold(executor, call)
 
     def abandon(self) -> None:
-        """Give the session up, since its event loop has ended and nothing can end properly.
+        """Give the session up: its event loop has ended, so nothing can end properly.
 
-        The environment is released without a call of its `close`.
+        The environment is released without calling its `close`.
         """
         executor, self._executor, self._runner = self._executor, None, None
         if executor is not None:
@@ -518,16 +519,16 @@ class Session:
         assert self._closing is not None
         _settle(self._closing, None, None)
 
-    # ------------------------------------------------------------------ use
+    # ------------------------------------------------------------------ calls
 
     def calls(self) -> list[QueuedCall]:
-        """List the running call and those that wait."""
+        """Return the running call and the waiting calls."""
         running = () if self._running is None else (self._running,)
         return [*running, *(self._waiting or ())]
 
     @property
     def environment(self) -> Any:
-        """Return the environment if it lives in this process, to show it; otherwise None.
+        """The environment, for display, if it lives in this process; otherwise None.
 
         To call the environment, use `handle`.
         """
@@ -535,17 +536,17 @@ class Session:
 
     @property
     def is_running(self) -> bool:
-        """Say whether a call is running."""
+        """Whether a call is running."""
         return self._running is not None
 
     @property
     def is_overdue(self) -> bool:
-        """Say whether a call runs past its deadline."""
+        """Whether a call is running past its deadline."""
         return self._overdue is not None
 
     @property
     def overdue_s(self) -> float:
-        """Return the seconds by which the running call has passed its deadline; 0 if it has not."""
+        """The seconds by which the running call is past its deadline; 0 if it is not."""
         if self._overdue is None or self._overdue.deadline is None:
             return 0.0
         deadline = self._overdue.deadline
@@ -553,11 +554,11 @@ class Session:
 
     @property
     def is_busy(self) -> bool:
-        """Say whether a call is running or waiting."""
+        """Whether a call is running or waiting."""
         return self._running is not None or bool(self._waiting)
 
     def info(self) -> SessionInfo:
-        """Describe the session to an operator."""
+        """Return a description of the session for an operator."""
         if self.is_busy:
             self.last_activity = time.monotonic()
         return SessionInfo(
@@ -569,11 +570,11 @@ class Session:
         )
 
     def follow(self, hear: Callable[[bytes | None], None]) -> Follower:
-        """Follow the session from now on, as lines of a recording, without touching it.
+        """Follow the session from now on, as the lines of a recording, without affecting it.
 
         Args:
             hear: Called on the event loop with each line, and with None when the session has
-                ended. It must not take long.
+                ended. It must return quickly.
         """
         if self.recorder is None:
             self.recorder = SessionRecorder(step=self.step_count)
@@ -594,23 +595,23 @@ class Session:
         """Carry out a command, in the order of arrival.
 
         Args:
-            encode: Turns the reply into what is returned, where the environment lives.
-            strict: Refuse an argument that the environment does not take. Otherwise it is
-                left out, and named in the transition's `ignored`.
-            trace: The span that the environment's is part of, as W3C's `traceparent`.
+            encode: Converts the reply to the return value, where the environment lives.
+            strict: Refuse arguments that the environment does not take. Otherwise they are left
+                out, and named in the transition's `ignored`.
+            trace: The parent of the environment's span, as a W3C `traceparent`.
 
         Returns:
-            The reply, or what `encode` makes of it: a `Transition` for `Reset` and `Step`, a
+            The reply, or the result of `encode`: a `Transition` for `Reset` and `Step`, a
             `StateReply` for `GetState` and `Restore`, a `SnapshotReply` for `TakeSnapshot`, a
-            `RenderReply` for `Render`, a dict for `GetView`, and for `CallMethod` what the method
-            returned.
+            `RenderReply` for `Render`, a dict for `GetView`, and for `CallMethod` the return value
+            of the method.
 
         Raises:
             SessionClosedError: The session has been closed.
             InvalidActionError: The action does not fit its model.
-            InvalidArgumentError: With `strict`, for an unknown argument.
+            InvalidArgumentError: With `strict`: an argument is unknown.
             InvalidReturnError: The environment returned no observation.
-            Exception: The environment raised it.
+            Exception: An error that the environment raised.
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         settle = functools.partial(_settle, answer)
@@ -623,7 +624,7 @@ class Session:
             raise
 
     def serve(self, call: QueuedCall) -> None:
-        """Carry out `call`, in the order of arrival, and reply."""
+        """Carry out `call` in the order of arrival, and reply to it."""
         call.arrived_at = _now()
         phase, command = self.phase, call.command
         if type(command) is Step:
@@ -641,7 +642,7 @@ class Session:
             assert runner is not None and executor is not None
             if self.recorder is not None or runner.is_async:
                 self._start(call)
-            else:  # as `_start`, without a call
+            else:  # `_start` inlined
                 self._running = call
                 executor.submit(call)
         elif self._overdue is not None and phase is _OPEN:
@@ -666,7 +667,7 @@ class Session:
 
     def finish(self, call: QueuedCall) -> None:
         """Take back a call that was run: await a coroutine, otherwise end the call and reply."""
-        if call.task is None:  # otherwise it has been awaited
+        if call.task is None:  # otherwise it has already been awaited
             if type(call.result) is CoroutineType:
                 self._await(call)
                 return
@@ -730,7 +731,7 @@ class Session:
         call.deadline = CallDeadline(timeout_s, alarm, _now())
 
     def _expire(self, call: QueuedCall) -> None:
-        """Report that the deadline of `call` is over, and cancel the call if it runs."""
+        """Report that the deadline of `call` has passed, and cancel the call if it runs."""
         assert call.deadline is not None
         timeout_s = call.deadline.timeout_s
         self._counters.step_timeouts += 1
@@ -752,7 +753,7 @@ class Session:
                 else:  # a reset among them has begun anew, and these come after it
                     assert self._waiting is not None
                     self._waiting.append(waiting)
-            # A coroutine has mostly ended in a moment, and then the call has its own reply.
+            # A coroutine usually ends at once, and then the call has its own reply.
             patience_s = 0.0 if call.task is None else CANCEL_PATIENCE_S
             asyncio.get_running_loop().call_later(patience_s, self._report_overdue, call)
 
@@ -766,26 +767,26 @@ class Session:
         return SessionBusyError(time.monotonic() - self._overdue.deadline.began)
 
     def _serve_though_overdue(self, call: QueuedCall) -> None:
-        """Refuse a call while another is overdue; but a reset may get a new environment."""
+        """Refuse a call while another one is overdue; a reset may get a new environment."""
         if type(call.command) is Reset and self._give_up_environment():
             self._begin_anew(call)
         else:
             call.reply(None, self._busy())
 
     def _begin_anew(self, reset: QueuedCall) -> None:
-        """Construct another environment, and reset that one."""
+        """Construct another environment, and reset it."""
         self._waiting = deque([reset, *(self._waiting or ())])
         self.start().add_done_callback(self._end_if_failed)
 
     def _end_if_failed(self, opening: asyncio.Future[None]) -> None:
-        """Close the session if it got no other environment: it is of no use, and holds a slot."""
+        """Close a session that got no other environment: it is useless, and holds a slot."""
         has_failed = opening.cancelled() or opening.exception() is not None
         if has_failed and self._owner is not None and self._closing is None:
             self.closed_by = "failed"
             self._owner.begin_to_close(self)
 
     def _leave_environment(self) -> Session | None:
-        """Leave the environment to a new session that ends by itself, if the owner adopts that."""
+        """Leave the environment to a new session that ends by itself, if the owner adopts it."""
         if self._owner is None or not self.spec.supports_concurrency or self.spec.needs_one_thread:
             return None
         left = Session(self.spec, executors=self._executors)
@@ -806,7 +807,7 @@ class Session:
         return left
 
     def _give_up_environment(self) -> bool:
-        """Leave the environment to a session that closes it once its call is back."""
+        """Leave the environment to a session that closes it once its call has returned."""
         call = self._overdue
         assert call is not None and call.deadline is not None
         left = self._leave_environment()
@@ -827,9 +828,10 @@ class Session:
     # ------------------------------------------------------------------ threads that others hold
 
     def end_wait(self, call: QueuedCall, since: float) -> bool:
-        """Decide whether a call that waits for a held thread waits no longer; see `CallOwner`.
+        """Decide whether a call stops waiting for a held thread; see `CallOwner`.
 
-        Its environment may hold what is bound to the thread, so no other thread can call it.
+        Its environment may hold objects that are bound to the thread, so no other thread can call
+        it.
         """
         if type(call.command) is CloseEnvironment or self._running is not call:
             return False
@@ -841,7 +843,7 @@ class Session:
         return True
 
     def _begins_elsewhere(self, call: QueuedCall) -> bool:
-        """Serve a reset by another environment, if possible, since this one's thread is held."""
+        """Serve a reset with another environment, if possible, since this one's thread is held."""
         if type(call.command) is not Reset or self.phase is not _OPEN or call.is_cancelled:
             return False
         if self._leave_environment() is None:
@@ -851,7 +853,7 @@ class Session:
         return True
 
     def _end_undone(self, call: QueuedCall, error: BaseException) -> None:
-        """End a call that was not begun, as a worker process says, or begin it elsewhere."""
+        """End a call that a worker process reports as not begun, or begin it elsewhere."""
         if self._begins_elsewhere(call):
             return
         if isinstance(error, NotBegunError) and call.deadline is not None:
@@ -859,7 +861,7 @@ class Session:
         self._dismiss(call, error)
 
     def _dismiss(self, call: QueuedCall, error: BaseException) -> None:
-        """Reply to a call that was not begun, and will not be."""
+        """Reply to a call that was not begun and will not be."""
         if call.deadline is not None:
             call.deadline.alarm.cancel()
         if call is self._overdue:
@@ -884,12 +886,12 @@ class Session:
         return error
 
     def _log(self, call: QueuedCall, error: BaseException) -> None:
-        """Log an error, unless it is meant for the client, or was logged where it was raised."""
+        """Log an error, unless it is meant for the client or was logged where it was raised."""
         assert self._executor is not None
         if isinstance(error, EnvironmentCrashed):
             self.closed_by = "crashed"
         if call.is_cancelled or speaks(error) or isinstance(call.command, CloseEnvironment):
-            return  # the error of a close is logged where it ends
+            return  # `_ended` logs the error of a close
         if not (self._executor.logs and incident_of(error)):
             where, about = _method(call.command), self.log_fields()
             log_incident(error, where, log=logger, level=logging.WARNING, about=about)
@@ -904,7 +906,7 @@ class Session:
         return fields
 
     def _next(self) -> None:
-        """Start the call that has waited longest; in a moment, or inline calls would nest."""
+        """Start the call that has waited longest; not at once, or inline calls would nest."""
         while self._waiting:
             call = self._waiting.popleft()
             if not call.is_cancelled:
@@ -920,8 +922,8 @@ class Session:
 
 
 def _start_next(call: QueuedCall) -> None:
-    """Start a call whose turn it is, unless its deadline has passed meanwhile."""
-    session = call.owner  # another one, if the environment has been given up meanwhile
+    """Start a call whose turn it is, unless it was canceled meanwhile."""
+    session = call.owner  # a different one, if the environment was given up meanwhile
     if call.is_cancelled:
         session._end_undone(call, NotBegunError())
     else:
@@ -931,8 +933,8 @@ def _start_next(call: QueuedCall) -> None:
 def _cancel_once_begun(task: Cancellable) -> None:
     """Cancel a task, but not before its first step.
 
-    A task that is cancelled before it begins never awaits, and so never ends, the coroutine that
-    the environment has made. (From Python 3.12 on, tasks begin at once.)
+    A task that is canceled before its first step never awaits, and so never ends, the environment's
+    coroutine. (From Python 3.12 on, tasks begin at once.)
     """
     coroutine = task.get_coro() if isinstance(task, asyncio.Task) else None
     if isinstance(coroutine, CoroutineType) and getcoroutinestate(coroutine) == CORO_CREATED:
@@ -949,7 +951,7 @@ def _end_await(call: QueuedCall, began: float, task: asyncio.Task[Any]) -> None:
         call.error = task.exception()
         if call.error is None:
             call.result = task.result()
-    # By now the environment may have been given up, and belong to another session.
+    # The environment may have been given up meanwhile, and belong to another session.
     call.owner.finish(call)
 
 
@@ -959,7 +961,7 @@ def _not_begun(timeout_s: float) -> StepTimeout:
 
 
 def _method(command: Command) -> str:
-    """Name the method that a command calls, for logs and spans."""
+    """Return the name of the method that a command calls, for logs and spans."""
     return command.method if isinstance(command, CallMethod) else METHODS[type(command)]
 
 

@@ -1,4 +1,4 @@
-"""Detects clients that do not read, as opposed to clients that were just sent much."""
+"""Detection of clients that do not read, as opposed to clients that were just sent a lot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 5.0
-PROGRESS_BYTES = 2**16  # who reads as much in that time reads, over however slow a network
+PROGRESS_BYTES = 2**16  # a client that reads this much in `PATIENCE_S` is reading, only slowly
 
 
 class SlowReaderGuard:
@@ -17,7 +17,7 @@ class SlowReaderGuard:
 
     Args:
         limit: Returns how many bytes may be left unread.
-        size: Says how many there are.
+        size: Returns how many bytes are unread.
         cut: Cuts the client off.
     """
 
@@ -31,7 +31,7 @@ class SlowReaderGuard:
         self._watch: asyncio.TimerHandle | None = None
 
     def note(self, sent: int) -> None:
-        """Note that so many bytes were sent; watch a client that has left too much unread."""
+        """Note that `sent` bytes were sent; watch a client that has left too much unread."""
         self._sent += sent
         if self._watch is None and self._size() > self._limit():
             self._wait()

@@ -1,8 +1,8 @@
-"""Facts about an environment class that are worked out once.
+"""Facts about an environment class that are determined once.
 
 Authors write `reset`, `step`, `state` and `close` in many forms: plain or ``async def``, in an
 overridden ``*_async`` method, with or without arguments, returning an Observation or a
-StepResult. This module is the one place that knows all the forms; the session sees one.
+StepResult. Only this module knows all the forms; the session sees a single one.
 """
 
 from __future__ import annotations
@@ -51,41 +51,41 @@ from openenv.types import (
     is_observation,
 )
 
-# What lists the tools of an environment that has some, what calls one, and what asks its server.
+# Methods that list an environment's tools, call a tool, and query its MCP server.
 LIST_TOOLS, CALL_TOOL, ASK = "mcp_list_tools", "mcp_call_tool", "mcp_ask"
-# By these an environment is known in which an agent runs: what makes the action of a turn.
+# Attributes of an environment with an agent inside: the first makes the action of a turn.
 HARNESS_TURN, HARNESS_NAME = "harness_turn", "harness_name"
 
-# The attribute of a class that names the argument of `reset` which takes, as a dictionary, all that
-# is no other argument of it.
+# A class attribute with the name of the `reset` argument that receives, as a dictionary, all
+# arguments without their own parameter.
 RESET_REST = "RESET_REST"
 
-# Every caller passes these to every environment; where one is not taken that is no mistake.
+# Callers pass these to any environment, so an environment need not accept them.
 COURTESY_ARGUMENTS = frozenset({"seed", "episode_id", "timeout_s"})
-# These are about tasks, of whichever environment.
+# Arguments about tasks, the same for all environments.
 TASK_ARGUMENTS = frozenset({"task", "split", "index"})
 
 
 class ToolSupport(Enum):
     """The ways in which environments offer tools."""
 
-    TOOLS = auto()  # an `MCPEnvironment`, whose tools are called where it lives
+    TOOLS = auto()  # an `MCPEnvironment`, whose tools are called directly
     TOOL_ACTIONS = auto()  # `step` takes `ListToolsAction` and `CallToolAction`
-    ACTIONS = auto()  # each action model is a tool, whose arguments are the fields
+    ACTIONS = auto()  # each action model is a tool whose arguments are the model's fields
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method of an environment class, with the way to call the method.
+    """A method of an environment class, and how to call it.
 
     Attributes:
         name: The attribute to call, such as ``step`` or ``step_async``.
-        is_async: It is a coroutine function, awaited on the event loop.
-        accepted: Names of the arguments it takes.
-        takes_any: It has ``**kwargs``.
-        rest: The argument that takes, as a dictionary, all arguments without a parameter of
-            their own; None if there is none.
-        required: Those of `accepted` that have no default.
+        is_async: Whether the method is a coroutine function, awaited on the event loop.
+        accepted: Names of the arguments that the method takes.
+        takes_any: Whether the method has ``**kwargs``.
+        rest: The argument that receives, as a dictionary, all arguments without their own
+            parameter; None if there is none.
+        required: The names in `accepted` that have no default.
     """
 
     name: str
@@ -98,14 +98,14 @@ class Method:
     def split(
         self, arguments: Mapping[str, Any], *, strict: bool
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Part `arguments` into those that are passed and the names of those that are not.
+        """Split `arguments` into those to pass and the names of those that are ignored.
 
         Raises:
-            InvalidArgumentError: With `strict`, for an argument that is not taken.
+            InvalidArgumentError: With `strict`: the method does not take an argument.
         """
         if self.takes_any:
             return dict(arguments), ()
-        if self.rest is not None:  # which takes the unknown ones
+        if self.rest is not None:  # this argument takes the unknown ones
             own = {*self.accepted, *COURTESY_ARGUMENTS, *TASK_ARGUMENTS}
             unknown = {name: value for name, value in arguments.items() if name not in own}
             if unknown:
@@ -118,7 +118,7 @@ class Method:
             for name, value in arguments.items()
             if name not in passed
             and not (name in COURTESY_ARGUMENTS and value is None)
-            and not (name == "timeout_s" and self.name.startswith("step"))  # kept by the session
+            and not (name == "timeout_s" and self.name.startswith("step"))  # the session has it
         )
         wrong = [name for name in ignored if name not in COURTESY_ARGUMENTS]
         if strict and wrong:
@@ -126,12 +126,12 @@ class Method:
         return passed, ignored
 
     def check_nothing_is_missing(self, error: TypeError, passed: Mapping[str, Any]) -> None:
-        """Raise the error of a missing argument, if a missing argument explains the exception.
+        """Raise `MissingArgumentError` if a missing argument explains a TypeError of the method.
 
-        Decorators may supply arguments, so none is asked for before the call.
+        Arguments are not checked before the call, since decorators may supply them.
 
         Raises:
-            MissingArgumentError: That is why.
+            MissingArgumentError: A required argument is missing.
         """
         missing = [name for name in self.required if name not in passed]
         if " missing " in str(error) and any(f"'{name}'" in str(error) for name in missing):
@@ -141,7 +141,7 @@ class Method:
 
 @dataclass(frozen=True)
 class CallPlan:
-    """The methods of an environment class, with the way to call each."""
+    """The methods of an environment class, and how to call each."""
 
     reset: Method
     step: Method
@@ -149,13 +149,13 @@ class CallPlan:
 
     @property
     def is_async(self) -> bool:
-        """Say whether the environment lives on the event loop, since `step` or `reset` awaits."""
+        """Whether the environment lives on the event loop, since `step` or `reset` awaits."""
         return self.step.is_async or self.reset.is_async
 
 
 @once_per_class
 def plan_for(cls: type) -> CallPlan:
-    """Work out how to call the methods of `cls`."""
+    """Determine how to call the methods of `cls`."""
     for name in ("reset", "step"):
         if not callable(getattr(cls, name, None)):
             raise InvalidReturnError(
@@ -188,17 +188,17 @@ def _method(cls: type, name: str, skip: int = 0) -> Method:
 
 
 def _binds(cls: type, name: str) -> bool:
-    """Say whether the first parameter is the instance: not for a static method or a partial."""
+    """Return whether the first parameter is the instance: not for a static method or a partial."""
     attribute = inspect.getattr_static(cls, name)
     is_descriptor = hasattr(type(attribute), "__get__")
     return is_descriptor and not isinstance(attribute, (staticmethod, classmethod))
 
 
 def normalise(value: Any, method: str, ignored: tuple[str, ...] = ()) -> Transition:
-    """Turn whatever `reset` or `step` returned into a `Transition`.
+    """Convert the return value of `reset` or `step` to a `Transition`.
 
     Raises:
-        InvalidReturnError: It is neither an Observation nor a StepResult.
+        InvalidReturnError: The value is neither an Observation nor a StepResult.
     """
     if is_observation(type(value)):
         reward = value.reward
@@ -206,7 +206,7 @@ def normalise(value: Any, method: str, ignored: tuple[str, ...] = ()) -> Transit
             reward = _number(reward)
         truncated = value.truncated and not declares_truncated(type(value))
         metadata, info = value.metadata, None
-        if metadata and isinstance(metadata.get(REWARD_INFO), dict):  # else it means something else
+        if metadata and isinstance(metadata.get(REWARD_INFO), dict):  # else it has another meaning
             info = metadata[REWARD_INFO]
             metadata = {name: one for name, one in metadata.items() if name != REWARD_INFO}
         return Transition(
@@ -249,17 +249,17 @@ def _number(value: Any) -> bool | int | float:
 
 @dataclass
 class EnvironmentSpec:
-    """An environment to serve: the factory, and the models.
+    """An environment to serve: its factory and its models.
 
     Attributes:
         factory: Makes one instance; a class, or any callable without arguments.
         action_cls: The action model, or a union of several.
         observation_cls: The observation model of `step`.
         state_cls: The state model.
-        reset_observation_cls: The observation model of `reset`, where it differs.
+        reset_observation_cls: The observation model of `reset`, if it differs.
         name: The environment's name in routes and messages.
-        mode: The mode of the server, on which it may depend what an agent can do.
-        tasks: The tasks that the server has, for any environment; None where it has none.
+        mode: The server's mode, which may determine what an agent can do.
+        tasks: The server's tasks, for any environment; None if it has none.
     """
 
     factory: Callable[[], Any]
@@ -297,10 +297,10 @@ class EnvironmentSpec:
         reset_observation_cls: Any = None,
         name: str | None = None,
     ) -> EnvironmentSpec:
-        """Build a spec; models left out are read off the environment class.
+        """Build a spec; models left out are read from the environment class.
 
         Raises:
-            TypeError: `factory` is not callable, or its models are nowhere declared.
+            TypeError: `factory` is not callable, or its models are not declared.
         """
         made = class_made_by(factory) if callable(factory) else None
         known = models_of(made) if made is not None else (None, None, None)
@@ -322,13 +322,13 @@ class EnvironmentSpec:
         )
 
     def adopt(self, environment: Any) -> CallPlan:
-        """Note the class of a new instance, and return the call plan."""
+        """Record the class of a new instance, and return its call plan."""
         plan = plan_for(type(environment))
         self.environment_class = type(environment)
         return plan
 
     def learn(self, class_name: str, supports_concurrency: bool, has_tools: bool) -> None:
-        """Note what another process has learnt of the class that the factory makes there."""
+        """Record what another process has learned about the class of its instances."""
         if self.environment_class is None:
             declared: dict[str, Any] = {"SUPPORTS_CONCURRENT_SESSIONS": supports_concurrency}
             if has_tools:
@@ -337,70 +337,70 @@ class EnvironmentSpec:
 
     @property
     def plan(self) -> CallPlan | None:
-        """Return the call plan; None until the class is known."""
+        """The call plan of the class; None until the class is known."""
         return None if self.environment_class is None else plan_for(self.environment_class)
 
     @property
     def class_name(self) -> str:
-        """Return the name of the class; the environment's name until the class is known."""
+        """The name of the class; the environment's name until the class is known."""
         cls = self.environment_class
         return self.name if cls is None else cls.__name__
 
     @property
     def supports_concurrency(self) -> bool | None:
-        """Return the class's SUPPORTS_CONCURRENT_SESSIONS; None until the class is known."""
+        """The class's SUPPORTS_CONCURRENT_SESSIONS; None until the class is known."""
         if self.environment_class is None:
             return None
         return bool(getattr(self.environment_class, "SUPPORTS_CONCURRENT_SESSIONS", False))
 
     @property
     def reward(self) -> RewardSpec | None:
-        """Return the class's declaration of rewards; None without a declaration."""
+        """The class's declaration of rewards; None without a declaration."""
         declared = getattr(self.environment_class, "REWARD", None)
         return declared if isinstance(declared, RewardSpec) else None
 
     @property
     def has_tools(self) -> bool:
-        """Say whether the class is an `MCPEnvironment`, or has the same methods."""
+        """Whether the class is an `MCPEnvironment` or has the same methods."""
         return hasattr(self.environment_class, CALL_TOOL)
 
     @property
     def takes_tool_actions(self) -> bool:
-        """Say whether `step` takes `ListToolsAction` and `CallToolAction`."""
+        """Whether `step` takes `ListToolsAction` and `CallToolAction`."""
         return self._chooses_action or CallToolAction in members(self.action_cls)
 
     @property
     def tool_support(self) -> ToolSupport:
-        """Return the way in which an environment of a known class offers tools."""
+        """The way in which an environment of a known class offers tools."""
         if self.has_tools:
             return ToolSupport.TOOLS
         return ToolSupport.TOOL_ACTIONS if self.takes_tool_actions else ToolSupport.ACTIONS
 
     @property
     def never_blocks(self) -> bool:
-        """Say whether calls may run on the event loop."""
+        """Whether calls may run on the event loop."""
         return bool(getattr(self.environment_class, "NEVER_BLOCKS", False))
 
     @property
     def supports_any_thread(self) -> bool:
-        """Say whether the calls of an instance may come from any thread."""
+        """Whether the calls of an instance may come from any thread."""
         return bool(getattr(self.environment_class, "SUPPORTS_ANY_THREAD", False))
 
     @property
     def needs_one_thread(self) -> bool:
-        """Say whether all instances must share a thread."""
+        """Whether all instances must share one thread."""
         return bool(getattr(self.environment_class, "REQUIRES_SINGLE_THREAD_EXECUTOR", False))
 
     @property
     def action_reader(self) -> Callable[[Any], Any] | None:
-        """Return the validator of the fields of every action; None if the action model varies."""
+        """The validator of the fields of every action; None if the action model varies."""
         return None if self._chooses_action else self._validate_action
 
     def decode_action(self, data: Any) -> Any:
         """Validate the data of an action.
 
         Raises:
-            InvalidActionError: The action model refuses them; `errors` says why.
+            InvalidActionError: The action model rejects the data; `errors` lists the reasons.
         """
         try:
             if type(data) is dict and not self._chooses_action:
@@ -415,18 +415,18 @@ class EnvironmentSpec:
             raise InvalidActionError(error_list(error)) from None
 
     def action_schema(self) -> dict[str, Any]:
-        """JSON schema of the action."""
+        """Return the JSON schema of the action."""
         return wire_schema(self.action_cls, "validation")
 
     @property
     def observation_kinds(self) -> dict[type[BaseModel], str]:
-        """The names of the observation models that others have the same fields as."""
+        """The names of the observation models that have the same fields as another one."""
         first = self.reset_observation_cls or self.observation_cls
         return named_kinds(Union[self.observation_cls, first])  # noqa: UP007 - known only now
 
     @property
     def named_kinds(self) -> list[str]:
-        """List the action models that clients must name, since others take the same fields."""
+        """The action models that clients must name, since another model takes the same fields."""
         return kinds_to_name(self.action_cls)
 
 
@@ -445,7 +445,7 @@ def class_made_by(factory: Any) -> type | None:
         return factory
     try:
         returned = get_type_hints(factory).get("return")
-    except Exception:  # an annotation may be any text
+    except Exception:  # an annotation may be any string
         return None
     if not isinstance(returned, type) or inspect.isabstract(returned):
         return None
@@ -453,10 +453,10 @@ def class_made_by(factory: Any) -> type | None:
 
 
 def models_of(cls: type) -> tuple[Any, Any, Any]:
-    """Read the action, observation and state models off an environment class.
+    """Read the action, observation and state models from an environment class.
 
     They are the parameters of ``Environment[...]``, or else the annotations of `step`, and of
-    `reset` where `step` returns a bare `StepResult`.
+    `reset` if `step` returns a bare `StepResult`.
     """
     parameters = type_arguments(cls, Environment)
     if parameters is None:
@@ -473,7 +473,7 @@ def _annotated_models(cls: type) -> tuple[Any, Any, Any]:
     try:
         hints = get_type_hints(getattr(cls, plan.step.name), include_extras=True)
         reset_hints = get_type_hints(getattr(cls, plan.reset.name), include_extras=True)
-    except Exception:  # an annotation may be any text
+    except Exception:  # an annotation may be any string
         return None, None, None
     names = list(inspect.signature(getattr(cls, plan.step.name)).parameters)
     action = hints.get(names[1]) if len(names) > 1 else None

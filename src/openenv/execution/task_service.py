@@ -1,6 +1,6 @@
 """Answers to requests about the tasks of a server.
 
-It never holds a private field (`openenv.types.Private`), such as a task's criteria, for any caller.
+Answers never hold a private field (`openenv.types.Private`), such as a task's criteria.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from openenv.execution.session import Session, SessionPhase
 from openenv.execution.tasks import CallTaskMethod
 from openenv.tasks.task import to_public_data
 
-IDLE_S = 30.0  # how long the environment that answers is kept after the last request
+IDLE_S = 30.0  # how long the answering environment is kept after the last request
 TYPES = frozenset({"train", "validation", "test"})
 
 
@@ -28,7 +28,7 @@ def _to_json(value: Any) -> bytes:
 
 
 def describe_split(split: Any) -> Any:
-    """Return the public data of a split: name and type."""
+    """Return the public data of a split: its name and type."""
     if isinstance(split, Mapping | BaseModel):
         return to_public_data(split)
     name = str(split)
@@ -40,8 +40,8 @@ def encode_answer(value: Any, method: str, limit: int) -> bytes:
     """Write the answer of a `TaskProvider` as JSON, within `limit` bytes.
 
     Raises:
-        TooLargeError: It is larger.
-        InvalidReturnError: It is not what the method gives.
+        TooLargeError: The answer is larger than `limit`.
+        InvalidReturnError: The answer has the wrong type for the method.
     """
     if method == "num_tasks":
         return _to_json(int(value))
@@ -65,27 +65,27 @@ def encode_answer(value: Any, method: str, limit: int) -> bytes:
 
 
 class TaskService:
-    """Answers what clients ask of the tasks of a server.
+    """Answers clients' requests about the tasks of a server.
 
-    Where the server has none itself, the environment is asked: one that is made for that, takes no
-    slot, and is kept for a while, where the class allows several at once.
+    If the server itself has no tasks, the environment answers. An environment is made for that
+    without taking a slot, and kept for a while if the class allows several instances at once.
     """
 
     def __init__(self, manager: SessionManager) -> None:
         self._manager = manager
         self._session: Session | None = None
-        self._requests = 0  # that the session serves
+        self._requests = 0  # that the session is serving
         self._alarm: asyncio.TimerHandle | None = None
 
     async def ask(self, method: str, *arguments: Any) -> bytes:
-        """Have a method of a `TaskProvider` answer, as JSON.
+        """Return the answer of a `TaskProvider` method, as JSON.
 
         Raises:
             NotSupported: There is no such method, or it raises NotImplementedError.
             IndexError: There is no such task.
             Refused: There is no such split.
             TooLargeError: The answer is larger than the server sends.
-            Exception: The environment, or the server's own tasks, raised it.
+            Exception: An error of the environment or of the server's own tasks.
         """
         limit = self._manager.limits.max_message_bytes
         encode = functools.partial(encode_answer, method=method, limit=limit)
@@ -100,7 +100,7 @@ class TaskService:
                 return answer
         try:
             return await self._ask_session(call, encode)
-        except SessionClosedError:  # just before the session got the call
+        except SessionClosedError:  # it was closed just before the call arrived
             return await self._ask_session(call, encode)
 
     async def _ask_session(self, call: CallTaskMethod, encode: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""Tasks at the beginning of an episode: choosing a task, and passing it on."""
+"""Tasks at the beginning of an episode: choosing a task and passing it to the environment."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class ResolvedReset(Reset):
-    """A `Reset` whose task is resolved: the arguments are those for the environment.
+    """A `Reset` whose task is resolved: its arguments are those for the environment.
 
     Attributes:
-        task: The task of the episode, for its scorer; None where there is none.
-        loads: The task is passed to `load_task` first.
+        task: The task of the episode, for its scorer; None if there is none.
+        loads: Whether the task is passed to `load_task` first.
     """
 
     task: Any = None
@@ -35,21 +35,21 @@ class ResolvedReset(Reset):
 
 
 def names_task(spec: EnvironmentSpec, arguments: Mapping[str, Any]) -> bool:
-    """Say whether the arguments of a `Reset` may name a task, which must be resolved."""
+    """Return whether the arguments of a `Reset` may name a task, which must then be resolved."""
     return spec.tasks is not None or "task" in arguments or "index" in arguments
 
 
 @dataclass(frozen=True)
 class TaskSupport:
-    """The forms in which an environment class takes tasks.
+    """The ways in which an environment class takes tasks.
 
     Attributes:
-        name: Its class, for messages.
-        reset: Its `reset`.
-        takes_task: That has an argument `task`.
-        takes_model: Which may be a `Task`.
-        loads: It has `load_task`.
-        lists: It has tasks by itself, and `reset` has no argument `index` for them.
+        name: The name of the class, for messages.
+        reset: The class's `reset`.
+        takes_task: Whether `reset` has an argument `task`.
+        takes_model: Whether that argument may be a `Task`.
+        loads: Whether the class has `load_task`.
+        lists: Whether the class has its own tasks, and no `index` argument of `reset` for them.
     """
 
     name: str
@@ -61,7 +61,7 @@ class TaskSupport:
 
     @classmethod
     def of(cls, environment: Any, reset: Method) -> TaskSupport:
-        """Read the forms off an environment."""
+        """Determine the ways of an environment."""
         takes_task = "task" in reset.accepted
         takes_index = "index" in reset.accepted or reset.takes_any
         return cls(
@@ -74,11 +74,11 @@ class TaskSupport:
         )
 
     def takes(self, name: str) -> bool:
-        """Say whether `reset` takes an argument."""
+        """Return whether `reset` takes an argument."""
         return self.reset.takes_any or name in self.reset.accepted
 
     def names_own_task(self, arguments: Mapping[str, Any]) -> bool:
-        """Say whether the arguments of a `Reset` name a task of the environment's own by index."""
+        """Return whether the arguments of a `Reset` name one of the environment's own tasks."""
         is_named = all(arguments.get(name) is not None for name in ("split", "index"))
         return self.lists and is_named and arguments.get("task") is None
 
@@ -90,7 +90,7 @@ def _has_method(environment: Any, name: str) -> bool:
 
 @once_per_class
 def _takes_model(cls: type) -> bool:
-    """Say whether the argument `task` of the class's `reset` may be a `Task`."""
+    """Return whether the argument `task` of the class's `reset` may be a `Task`."""
     hints = (_task_hint(getattr(cls, name, None)) for name in ("reset_async", "reset"))
     return any(hint is Task or Task in get_args(hint) for hint in hints)
 
@@ -98,7 +98,7 @@ def _takes_model(cls: type) -> bool:
 def _task_hint(reset: Any) -> Any:
     try:
         return get_type_hints(reset).get("task")
-    except Exception:  # an annotation may be any text
+    except Exception:  # an annotation may be any string
         return None
 
 
@@ -108,7 +108,7 @@ def resolve_reset(arguments: Mapping[str, Any], support: TaskSupport) -> Resolve
     A task that the client sends is passed to an environment that takes tasks.
 
     Raises:
-        Refused: The task is none, or as of `reset_to_task`.
+        Refused: The task is not valid, or `reset_to_task` refuses it.
     """
     given = arguments.get("task")
     takes = support.takes_model or (support.loads and not support.takes_task)
@@ -125,10 +125,10 @@ def resolve_reset(arguments: Mapping[str, Any], support: TaskSupport) -> Resolve
 def reset_to_task(
     task: Task | None, others: Mapping[str, Any], support: TaskSupport
 ) -> ResolvedReset:
-    """Return the `Reset` that passes a chosen task to the environment, beside the other arguments.
+    """Return the `Reset` that passes a chosen task and the other arguments to the environment.
 
     Raises:
-        Refused: The arguments contradict the task, or there is something in it that the environment
+        Refused: The arguments contradict the task, or the task holds something that the environment
             does not take.
     """
     if task is None:
@@ -136,7 +136,7 @@ def reset_to_task(
     whose = f"task {task.id!r}"
     arguments = merge_reset_arguments(task.reset, others, whose)
     if support.takes_task:
-        # What `reset` has no argument for is in the task.
+        # Values for which `reset` has no argument are in the task.
         known = {n: v for n, v in arguments.items() if n not in task.reset or support.takes(n)}
         return ResolvedReset({**known, "task": task}, task)
     for name in task.reset:
@@ -153,7 +153,7 @@ def reset_to_task(
 
 
 def reset_to_own_task(arguments: Mapping[str, Any], task: Any) -> ResolvedReset:
-    """Return the `Reset` that passes a task of the environment's own back to the environment."""
+    """Return the `Reset` that passes one of the environment's own tasks back to it."""
     others = {name: value for name, value in arguments.items() if name not in ("split", "index")}
     named = task
     if isinstance(task, BaseModel):
@@ -167,21 +167,21 @@ def reset_to_own_task(arguments: Mapping[str, Any], task: Any) -> ResolvedReset:
 
 
 class NoSuchTask(Refused, IndexError):
-    """An index for which the environment has no task."""
+    """The environment has no task for this index."""
 
 
 @dataclass(slots=True)
 class CallTaskMethod(CallMethod):
-    """Call a method of a `TaskProvider`, which the environment may leave out."""
+    """Call an optional method of a `TaskProvider`."""
 
 
 def call_task_method(method: Callable[..., Any] | None, command: CallTaskMethod) -> Any:
-    """Call a task method of the environment; return the result, or an awaitable of the result.
+    """Call a task method of the environment; return its result, or an awaitable.
 
     Raises:
-        NotSupported: There is no such method, or it says that it is not supported.
-        NoSuchTask: There is no such task.
-        Exception: Whatever else the environment raised.
+        NotSupported: The method does not exist, or it raised NotImplementedError.
+        NoSuchTask: The method raised IndexError.
+        Exception: Any other error that the environment raised.
     """
     with _translate_errors(command):
         if method is None:

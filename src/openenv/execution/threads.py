@@ -7,8 +7,8 @@ Which thread touches what. `LoopDispatcher`, the queues of `WorkerThread` and th
 `ThreadPool` belong to the event loop, with these exceptions: a thread takes calls from the left of
 its own `WorkerThread.waiting`, appends results to `LoopDispatcher.finished`, and a thread of a pool
 retires itself under the pool's lock. The deques are the only shared queues: `append` and `popleft`
-are atomic, so no lock is taken for a call. `_is_due` of the dispatcher is set by the thread
-that appends a result first and cleared by the loop before it takes the first one, so a result that
+are atomic, so no lock is taken for a call. The dispatcher's `_is_due` is set by the thread that
+appends a result first, and cleared by the loop before it takes the first one, so a result that
 arrives while the loop delivers makes the loop look again.
 
 Batches. Handing a call to a thread, and its result back, costs two wake-ups, far more than a quick
@@ -18,10 +18,12 @@ flushed at once: few enough that the processor's caches still hold their session
 answered.
 
 Waiting. With a batch of `WORTH_WAITING` calls or more, the loop waits until its threads have run
-the batch, since they need the interpreter anyway, and then delivers the results without being
-woken. To wait with an alarm costs as much as to be woken, so smaller batches are not waited for.
-The wait ends after `PATIENCE_S` for each call; if a batch took longer, the loop does not wait for
-the next batches, ever more of them.
+the batch, since they need the interpreter anyway, and then delivers the results without a wake-up.
+Meanwhile one thread is awake at a time, and wakes the next (`Baton`): threads that are woken
+together contend for the interpreter. With a thread for each of 256 sessions that took 20 % off the
+CPU of a step. A wait with a timeout costs as much as a wake-up, so the loop does not wait for
+smaller batches. The wait ends once the calls take longer than `PATIENCE_S` each: all threads are
+woken, and the loop skips waiting for the next batches, and for more of them each time this happens.
 
 Errors. A call never raises: `ThreadCall.run` keeps what the environment raised. A result whose
 delivery fails is logged and does not keep others from being delivered.
@@ -43,41 +45,41 @@ from typing import Any, Protocol
 
 logger = logging.getLogger(__name__)
 
-# A call that delays others for longer keeps its thread to itself; the others move to another one.
+# If a call delays others for longer, they move to another thread, and the call keeps its own.
 STUCK_S = 0.005
-# New sessions get no thread that runs one call for longer; HELD_S if it is past its deadline.
+# A thread that has run one call for longer gets no new sessions; HELD_S past a call's deadline.
 LONG_CALL_S, HELD_S = 1.0, 0.05
 IDLE_THREADS_KEPT = 4
 
 
 class CallOwner(Protocol):
-    """Takes calls back on the event loop; a session, for most calls."""
+    """Takes calls back on the event loop; usually a session."""
 
     def finish(self, call: Any) -> None:
         """Take back a call that was run."""
 
     def end_wait(self, call: Any, since: float) -> bool:
-        """Decide what to do with a call whose thread is held by a call of another owner.
+        """Decide what to do with a call whose thread is held by another owner's call.
 
-        It is asked again every `HELD_LOOK_S` seconds.
+        This method is called again every `HELD_LOOK_S` seconds.
 
         Args:
             call: The call that waits.
             since: When the other call passed its deadline, by `time.monotonic`.
 
         Returns:
-            Whether the call waits no longer.
+            Whether the call no longer waits.
         """
         ...
 
 
 class ThreadCall(Protocol):
-    """A call that runs on a thread and is given back to the owner on the event loop.
+    """A call that runs on a thread and is given back to its owner on the event loop.
 
     Attributes:
-        is_light: The call takes microseconds: a coroutine that begins, or a state that is read.
+        is_light: The call takes microseconds: it begins a coroutine or reads a state.
         dispatcher: The dispatcher that brings the call back from its thread.
-        seconds: How long the call ran.
+        seconds: How long the call ran, in seconds.
     """
 
     is_light: bool
@@ -86,18 +88,18 @@ class ThreadCall(Protocol):
 
     @property
     def owner(self) -> CallOwner:
-        """Return the owner that takes the call back."""
+        """The owner that takes the call back."""
         ...
 
     def run(self) -> None:
-        """Run the call on this thread, without raising anything."""
+        """Run the call on this thread; never raises."""
 
 
 def contain(error: BaseException) -> Exception:
-    """Make an exception of user code safe to pass on, so that the server does not end.
+    """Make an exception of user code safe to pass on, so that it does not end the server.
 
-    `SystemExit` and the like would end the event loop, and `StopIteration` cannot be set on a
-    future.
+    `SystemExit` and similar exceptions would end the event loop, and `StopIteration` cannot be set
+    on a future.
     """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
@@ -117,7 +119,6 @@ class LoopDispatcher:
     BATCH = 128
     WORTH_WAITING = 16  # calls
     PATIENCE_S = 0.0001  # for each call
-    MAX_PATIENCE_S = 0.002
     MAX_UNAWAITED = 1000  # batches
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -130,7 +131,7 @@ class LoopDispatcher:
         self._penalty = self._unawaited = 0
 
     def submit(self, call: ThreadCall, worker: WorkerThread | None) -> None:
-        """Run `call` on `worker`, or on the loop if that is None, with the batch.
+        """Run `call` on `worker`, or on the loop if `worker` is None, together with its batch.
 
         Called on the loop.
         """
@@ -156,14 +157,15 @@ class LoopDispatcher:
             return
         self._is_flushing = True
         workers, self._to_wake = self._to_wake, []
+        for worker in workers:
+            worker.is_rung = False
         calls, self._to_run = self._to_run, []
         if workers and count >= self.WORTH_WAITING and not self._unawaited:
             self._wake_and_wait(workers)
         else:
             if self._unawaited:
                 self._unawaited -= 1
-            for worker in workers:  # as `wake`, without a call
-                worker.is_rung = False
+            for worker in workers:
                 worker.bell.put(None)
         if calls:
             began = time.perf_counter()
@@ -171,22 +173,22 @@ class LoopDispatcher:
                 call.run()
                 now = time.perf_counter()
                 call.seconds, began = now - began, now
-            # Not one by one, so that answers leave in a burst: each first one wakes a reader.
+            # Together, so that answers leave in a burst: each first one wakes a reader.
             self.finished.extend(calls)
             self._deliver()
         self._is_flushing = False
 
     def _wake_and_wait(self, workers: list[WorkerThread]) -> None:
         """Let the threads run the batch, and take back the calls."""
-        self._is_due = True  # so that they do not wake the loop
-        if Baton(workers).pass_around(self.PATIENCE_S):
+        self._is_due = True  # keeps the threads from waking the loop
+        if Baton(workers).pass_around(self.finished, self.PATIENCE_S):
             self._penalty //= 2
         else:
             self._penalty = self._unawaited = min(2 * self._penalty + 1, self.MAX_UNAWAITED)
         self._deliver()
 
     def bring_back(self, call: ThreadCall) -> bool:
-        """Have the loop take back a call that was run; called on any thread.
+        """Pass a call that was run back to the loop; called on any thread.
 
         Returns:
             Whether the loop still runs.
@@ -196,7 +198,7 @@ class LoopDispatcher:
             self._is_due = True
             try:
                 self.loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:  # it has closed: nobody is waiting any more
+            except RuntimeError:  # the loop has closed, so no caller waits
                 logger.debug("a call finished after its event loop had closed")
                 self._is_due = False
                 return False
@@ -215,10 +217,7 @@ class LoopDispatcher:
 
 
 class Baton:
-    """Lets threads run their calls one after another, each of them waking the next.
-
-    So one thread is awake at a time, and none contends for the interpreter.
-    """
+    """Lets threads run their calls one after another: each thread wakes the next."""
 
     LOOK_S = 0.002
 
@@ -227,27 +226,31 @@ class Baton:
         self._is_done = threading.Lock()
         self._is_done.acquire()
 
-    def pass_around(self, patience_s: float) -> bool:
-        """Start the first thread, and wait until the last one is done; called on the loop.
+    def pass_around(self, finished: deque[ThreadCall], patience_s: float) -> bool:
+        """Wake the first thread, and wait until the last one is done; called on the loop.
 
-        Once the threads take longer than `patience_s` each, all that wait are woken at once.
+        If calls take longer than `patience_s` each, all threads that still wait are woken at once.
+
+        Args:
+            finished: Grows with each call that was run.
+            patience_s: Maximum seconds for a call, on average over `LOOK_S` seconds.
 
         Returns:
             Whether all calls were run.
         """
+        count = len(finished)
         self.pass_on()
-        left = len(self._waiting)
         while not self._is_done.acquire(timeout=self.LOOK_S):
-            if left - len(self._waiting) < self.LOOK_S / patience_s:
+            if len(finished) - count < self.LOOK_S / patience_s:
                 with contextlib.suppress(IndexError):  # the threads may take some meanwhile
                     while True:
                         self._waiting.popleft().wake()
                 return False
-            left = len(self._waiting)
+            count = len(finished)
         return True
 
     def pass_on(self) -> None:
-        """Wake the next thread; without one, have the loop go on."""
+        """Wake the next thread, or the loop after the last one; called on any thread."""
         try:
             worker = self._waiting.popleft()
         except IndexError:
@@ -260,12 +263,12 @@ class WorkerThread:
     """A daemon thread that runs submitted calls in order.
 
     Attributes:
-        waiting: The calls that it has not begun. The loop appends, the thread takes.
-        is_rung: The dispatcher will wake it at the end of the tick.
-        bell: Wakes the thread; a baton that comes with it is passed on once the calls are run.
-        busy_since: When the call that it runs began, by `time.perf_counter`; None without one.
-        is_ending: It ends once it has run what was submitted.
-        sharers: How many executors share it.
+        waiting: Calls that have not begun. The loop appends, the thread takes.
+        is_rung: The dispatcher will wake the thread at the end of the tick.
+        bell: Wakes the thread; a baton put into it is passed on once the calls are run.
+        busy_since: When the current call began, by `time.perf_counter`; None if there is none.
+        is_ending: The thread ends after the submitted calls.
+        sharers: Number of executors that share the thread.
     """
 
     def __init__(self, name: str, *, on_idle: Callable[[WorkerThread], None] | None = None) -> None:
@@ -274,7 +277,7 @@ class WorkerThread:
         self.busy_since: float | None = None
         self.is_ending = False
         self.sharers = 0
-        self._call: ThreadCall | None = None  # the one it runs
+        self._call: ThreadCall | None = None  # the current call
         self._overdue: ThreadCall | None = None
         self.bell: queue.SimpleQueue[Baton | None] = queue.SimpleQueue()
         self._on_idle = on_idle
@@ -283,22 +286,21 @@ class WorkerThread:
 
     @property
     def load(self) -> int:
-        """Return the number of calls that wait for the thread."""
+        """The number of calls that wait for the thread."""
         return len(self.waiting)
 
     def wake(self, baton: Baton | None = None) -> None:
-        """Have the thread look for calls, and pass on the baton after them."""
-        self.is_rung = False
+        """Make the thread look for calls, and then pass on the baton."""
         self.bell.put(baton)
 
     def stop(self) -> None:
-        """End the thread once the submitted calls are run; does not wait."""
+        """End the thread after the submitted calls, without waiting for that."""
         self.is_ending = True
         self.bell.put(None)
 
     @property
     def busy_s(self) -> float:
-        """Return the seconds for which the thread has been running the current call."""
+        """The seconds for which the thread has been running the current call; 0 if idle."""
         since = self.busy_since
         return 0.0 if since is None else time.perf_counter() - since
 
@@ -310,12 +312,12 @@ class WorkerThread:
 
     @property
     def is_held(self) -> bool:
-        """Say whether the thread runs a call that is past its deadline."""
+        """Whether the thread runs a call that is past its deadline."""
         return self._overdue is not None and self._overdue is self._call
 
     @property
     def is_stuck(self) -> bool:
-        """Say whether new sessions should use another thread."""
+        """Whether new sessions should use another thread."""
         return self.busy_s > (HELD_S if self.is_held else LONG_CALL_S)
 
     def withdraw(self, call: ThreadCall) -> bool:
@@ -329,7 +331,7 @@ class WorkerThread:
     def put_back(self, calls: deque[ThreadCall]) -> None:
         """Take back the calls that `hand_over` returned, in order; called on the loop."""
         self.waiting.extendleft(reversed(calls))
-        self.wake()  # it may have looked meanwhile, and have found nothing
+        self.wake()  # the thread may have looked meanwhile and found nothing
 
     def hand_over(self) -> deque[ThreadCall]:
         """Return the calls that have not begun, and empty the queue."""
@@ -356,7 +358,7 @@ class WorkerThread:
         while waiting:
             try:
                 call = waiting.popleft()
-            except IndexError:  # they have been handed over
+            except IndexError:  # the calls have been handed over
                 break
             self._call = call
             call.run()
@@ -369,24 +371,24 @@ class WorkerThread:
 
 
 class ThreadPool:
-    """Threads for calls that may run on any thread; a slow call delays no other.
+    """Threads for calls that may run on any thread; a slow call delays no other call.
 
     One thread runs the calls, since Python runs one at a time anyway. While calls wait, the loop
-    looks at that thread every `STUCK_S` seconds: if it still runs the same call, another thread
-    takes over the others.
+    checks that thread every `STUCK_S` seconds: if it still runs the same call, another thread takes
+    over the others.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._front: WorkerThread | None = None
         self._idle: list[WorkerThread] = []
-        self._lock = threading.Lock()  # of which threads are where: they retire by themselves
+        self._lock = threading.Lock()  # guards where the threads are: they retire by themselves
         self._watch: asyncio.TimerHandle | None = None
         self._started = 0
         self._stopped = False
 
     def __len__(self) -> int:
-        """Count the threads, except those that a slow call keeps."""
+        """Return the number of threads, without those that a slow call keeps."""
         return len(self._idle) + (self._front is not None)
 
     def submit(self, call: ThreadCall, dispatcher: LoopDispatcher) -> None:
@@ -422,18 +424,18 @@ class ThreadPool:
             self._front = None
             for call in front.hand_over():
                 self.submit(call, call.dispatcher or dispatcher)
-            front.wake()  # once more, so that it retires also if it has just ended
+            front.wake()  # so that it retires even if it has just become idle
         if self._watch is None:
             self._watch = dispatcher.loop.call_later(STUCK_S, self._look, dispatcher)
 
     def _retire(self, worker: WorkerThread) -> None:
-        """Keep an idle thread, or end the thread; called on that thread."""
+        """Keep an idle thread or end it; called on that thread."""
         with self._lock:
-            if worker.is_ending:  # also where its event loop has closed
+            if worker.is_ending:  # or its event loop has closed
                 self._front = None if worker is self._front else self._front
                 self._idle = [other for other in self._idle if other is not worker]
                 return
-            if worker is self._front or worker in self._idle:  # it was woken once more than needed
+            if worker is self._front or worker in self._idle:  # an extra wake-up
                 return
             if self._stopped or len(self._idle) >= IDLE_THREADS_KEPT:
                 worker.stop()
@@ -441,7 +443,7 @@ class ThreadPool:
                 self._idle.append(worker)
 
     def stop(self) -> None:
-        """End the threads, each after the submitted calls."""
+        """End the threads, each after its submitted calls."""
         if self._watch is not None:
             self._watch.cancel()
         with self._lock:

@@ -1,7 +1,7 @@
-"""The tools of a session for an agent, alike for every transport.
+"""The tools of a session for an agent, the same for every transport.
 
-`ToolSupport` lists the ways in which environments offer tools. An agent sees what an observation
-shows, less its private fields, its reward and its metadata: the last two are the trainer's.
+`ToolSupport` lists the ways in which environments offer tools. An agent sees an observation without
+its private fields, its reward and its metadata; the last two are for the trainer.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from openenv.types import Action, private_fields, private_in, public_schema, pub
 logger = logging.getLogger(__name__)
 
 PICTURES = "openenv/pictures"
-"""In the `_meta` of a tool: the fields of observations that may be pictures. `outputSchema` lacks
-them, since pictures are content blocks beside it."""
-TRAINER_FIELDS = frozenset({"reward", "metadata"})  # of an observation, which no agent sees
+"""Key in a tool's `_meta`: the observation fields that may be pictures. `outputSchema` omits them,
+since pictures are separate content blocks."""
+TRAINER_FIELDS = frozenset({"reward", "metadata"})  # observation fields that no agent sees
 
 
 @dataclass(slots=True)
@@ -49,11 +49,11 @@ class ToolOutcome:
     """The outcome of a tool call.
 
     Attributes:
-        result: The agent's result, in the wire's form.
-        observation: A `CallToolObservation`, as JSON has it, where there is one.
+        result: The agent's result, in its wire form.
+        observation: A `CallToolObservation` in JSON form, if there is one.
         reward: The reward of the call, for the trainer.
-        done: The episode is over.
-        truncated: It was cut off by a limit outside the task.
+        done: Whether the episode is over.
+        truncated: Whether a limit outside the task ended the episode.
     """
 
     result: dict[str, Any]
@@ -80,8 +80,8 @@ def build_call_command(
     """Return the command that calls a tool.
 
     Raises:
-        LookupError: There is no tool of that name, as far as that is known without asking.
-        InvalidActionError: The tool does not take these arguments, likewise.
+        LookupError: There is no such tool, if that is known without asking the environment.
+        InvalidActionError: The tool does not take these arguments, if that is known.
     """
     if spec.tool_support is ToolSupport.TOOLS:
         progress = () if on_progress is None else (on_progress,)
@@ -94,18 +94,18 @@ def build_call_command(
         raise LookupError(f"Unknown tool: {name!r}")
     action: Any = tool.build_action(arguments)
     kind = named_kinds(spec.action_cls).get(tool.model)
-    if kind is not None:  # a recording, say, has its fields alone
+    if kind is not None:  # the fields alone, as in a recording, would not name the model
         action = {ACTION_TYPE: kind, **tool.fixed, **arguments}
     return Step(action, timed)
 
 
 # ------------------------------------------------------------------ replies
 
-# These encode replies, where the environment lives.
+# These functions encode replies where the environment lives.
 
 
 def read_tools(reply: Any) -> list[dict[str, Any]]:
-    """Return the tools, in the wire's form, from a session's reply to a list command."""
+    """Return the tools, in their wire form, from a session's reply to a list command."""
     if not isinstance(reply, Transition):
         return list(reply)
     observation = reply.observation
@@ -121,7 +121,7 @@ def read_tools(reply: Any) -> list[dict[str, Any]]:
 
 
 def read_outcome(reply: Any) -> ToolOutcome:
-    """Return the outcome of a tool call, from the session's reply."""
+    """Return the outcome of a tool call from the session's reply."""
     outcome = ToolOutcome({}, None, reply.reward, reply.done, reply.truncated)
     observation = reply.observation if isinstance(reply, Transition) else reply
     if not isinstance(observation, CallToolObservation):
@@ -137,7 +137,7 @@ def read_outcome(reply: Any) -> ToolOutcome:
 
 
 def show_transition(transition: Transition) -> dict[str, Any]:
-    """Return the agent's view of a transition, as a result in the form of the wire."""
+    """Return the agent's view of a transition, as a tool result in its wire form."""
     observation = transition.observation
     if isinstance(observation, CallToolObservation):
         return read_outcome(observation).result
@@ -149,7 +149,7 @@ def show_transition(transition: Transition) -> dict[str, Any]:
             if block is not None:
                 pictures[name] = block
         shown = public_view(observation, TRAINER_FIELDS | pictures.keys())
-    # By way of JSON, since a float may be none that JSON has.
+    # Through JSON, since a float may be NaN or infinite, which JSON does not have.
     hidden = private_in(shown)
     written = to_json(shown, exclude=hidden, inf_nan_mode="constants", serialize_unknown=True)
     shown = from_json(written)
@@ -159,7 +159,7 @@ def show_transition(transition: Transition) -> dict[str, Any]:
     if not transition.truncated:
         shown.pop("truncated", None)
     text = to_json(shown, inf_nan_mode="constants")
-    if b"NaN" in text or b"Infinity" in text:  # which the text tells; the other is JSON
+    if b"NaN" in text or b"Infinity" in text:  # the text keeps them; the structured part must not
         shown = from_json(to_json(shown, inf_nan_mode="null"))
     return {
         "content": [{"type": "text", "text": text.decode()}, *pictures.values()],
@@ -201,8 +201,8 @@ class ActionTool:
 
     Attributes:
         model: The model.
-        fixed: The values of fields that have one only, such as the ``type`` of a variant.
-        description: The tool, in the wire's form.
+        fixed: The values of fields that allow only one value, such as the ``type`` of a variant.
+        description: The tool in its wire form.
     """
 
     model: type[Action]
@@ -210,10 +210,10 @@ class ActionTool:
     description: dict[str, Any] = field(repr=False)
 
     def build_action(self, arguments: Mapping[str, Any]) -> Action:
-        """Return the action of a call.
+        """Return the action for a call.
 
         Raises:
-            InvalidActionError: The model refuses the arguments.
+            InvalidActionError: The model rejects the arguments.
         """
         unknown = [
             {"type": "extra_forbidden", "loc": [name], "msg": "no argument", "input": value}
@@ -230,7 +230,7 @@ class ActionTool:
 
 
 def action_tools(spec: EnvironmentSpec) -> dict[str, ActionTool]:
-    """Return the tools that stand for an environment's actions, by name."""
+    """Return the tools that represent an environment's actions, by name."""
     return _action_tools(spec.action_cls, spec.observation_cls)
 
 
@@ -288,7 +288,7 @@ def _action_tool(
 
 def tool_name(model: type) -> str:
     """Return the tool name of an action model: ``play_move`` for ``PlayMoveAction``, unless the
-    class attribute `TOOL_NAME` names another.
+    class attribute `TOOL_NAME` gives another.
     """
     chosen = getattr(model, "TOOL_NAME", None)
     name = chosen if isinstance(chosen, str) else _snake(model.__name__.removesuffix("Action"))
@@ -303,7 +303,7 @@ def _snake(name: str) -> str:
 
 
 def _output_schema(observation_cls: Any) -> dict[str, Any] | None:
-    """Return the schema of an agent's view of observations; None where there is none."""
+    """Return the schema of an agent's view of observations; None if there is no model."""
     if not (isinstance(observation_cls, type) and issubclass(observation_cls, BaseModel)):
         return None
     try:
@@ -316,19 +316,19 @@ def _output_schema(observation_cls: Any) -> dict[str, Any] | None:
     return {**_relax(schema), "type": "object"}
 
 
-# Keys of a schema that may be wrong of a value without some fields.
+# Schema keys that may be wrong for a value without some of its fields.
 LEFT_OUT = frozenset(
     ("required", "additionalProperties", "title", "const", "default", "discriminator", "examples")
 )
 
 
 def _relax(schema: Any) -> Any:
-    """Return a schema that also fits values without some fields, and numbers that JSON has not."""
+    """Return a schema that also fits values without some fields, and NaN or infinity as null."""
     if isinstance(schema, list):
         return [_relax(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    if "oneOf" in schema:  # without constants, a value may be of several
+    if "oneOf" in schema:  # without constants, a value may fit several
         schema = {("anyOf" if key == "oneOf" else key): value for key, value in schema.items()}
     kept = {
         key: {name: _relax(one) for name, one in value.items()}
@@ -345,7 +345,7 @@ def _relax(schema: Any) -> Any:
 async def list_tools(
     spec: EnvironmentSpec, open_session: Callable[[], AbstractAsyncContextManager[Any]]
 ) -> list[dict[str, Any]] | None:
-    """Describe the tools of an environment, as a fresh instance has them.
+    """Return the descriptions of an environment's tools, as a fresh instance has them.
 
     Returns:
         The descriptions of the tools; None if the environment could not list them.

@@ -1,11 +1,11 @@
 """A worker process, which holds environments of a server.
 
-It has a session for each session that the server has given to it, with the same order of calls and
-the same executors, so that an environment may rely on the same as in the server's process. Commands
-arrive as pickled frames (`openenv.execution.link`), encoded replies go back as they are, and the
-server keeps the deadlines (`HeldSession`). The process ends when the server does: its end of the
-socket, which is standard input at first, then reads as closed, and a timer of C ends it even if an
-environment never gives back the interpreter.
+The worker has a session for each session that the server assigned to it, with the same order of
+calls and the same executors, so an environment can rely on the same guarantees as in the server's
+process. Commands arrive as pickled frames (`openenv.execution.link`), encoded replies go back
+unchanged, and the server enforces the deadlines (`HeldSession`). The process ends when the server
+does: its end of the socket, initially standard input, then reads as closed, and a C timer ends it
+even if an environment never releases the interpreter.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ Source = Callable[[], EnvironmentSpec]
 
 
 class HeldSession(Session):
-    """A session for which another process keeps the time."""
+    """A session whose deadlines another process enforces."""
 
     __slots__ = ()
 
     def _set_deadline(self, call: QueuedCall, timeout_s: Any) -> None:
-        """Nothing: the server cancels what is overdue."""
+        """Do nothing: the server cancels overdue calls."""
 
 
 class ServerCall(QueuedCall, kw_only=True):
-    """A call that the server has asked for."""
+    """A call that the server has requested."""
 
     worker: Worker
     key: int
@@ -66,7 +66,7 @@ class Worker:
     """The sessions of a worker process.
 
     Args:
-        grace_s: Seconds that they have to close in, once the server is gone.
+        grace_s: Seconds that the sessions have to close once the server is gone.
     """
 
     def __init__(self, spec: EnvironmentSpec, grace_s: float) -> None:
@@ -79,7 +79,7 @@ class Worker:
         self.link = Link(self._received, self._over.set)
 
     async def work(self, end: socket.socket) -> None:
-        """Serve until the server is gone, then close what is open."""
+        """Serve until the server is gone, then close the open sessions."""
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: self.link, sock=end)
         self.link.send(FrameKind.READY, 0)
@@ -98,7 +98,7 @@ class Worker:
             self._open(key, data.decode())
         elif kind == FrameKind.CANCEL and key in self._sessions:
             self._sessions[key].abort()
-        elif kind == FrameKind.READY:  # the server asks whether there is anybody
+        elif kind == FrameKind.READY:  # the server checks that the worker responds
             self.link.send(FrameKind.READY, 0)
         elif kind == FrameKind.CLOSE and key in self._sessions:
             session = self._sessions[key]
@@ -141,14 +141,14 @@ class Worker:
         call.owner.serve(call)
 
     def _closed(self, key: int, session: Session) -> None:
-        self._sessions.pop(key, None)  # it is gone where no environment could be made
+        self._sessions.pop(key, None)  # already removed if no environment could be made
         self._encodes.pop(key, None)
         self.answer(key, None, session.close_error)
 
     def answer(
         self, key: int, result: Any, error: BaseException | None, seconds: float = 0.0
     ) -> None:
-        """Send the answer to what the server asked of a session."""
+        """Send the answer to a request of the server for a session."""
         if error is not None:
             self.link.send(FrameKind.ERROR, key, dump_error(error), seconds)
         elif type(result) is bytes:
@@ -174,7 +174,7 @@ def _encode_of(data: bytes) -> Encode | None:
 
 
 def main() -> None:
-    """Be a worker process of the server at the other end of standard input."""
+    """Run as a worker process of the server at the other end of standard input."""
     end = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -205,9 +205,9 @@ STDERR = 2
 
 
 def _end_with(server: int, grace_s: float) -> None:
-    """End the process soon after the server, whatever still runs in the process.
+    """End the process soon after the server ends, whatever still runs in it.
 
-    It is a timer of C that ends it, since an environment may never give back the interpreter.
+    A C timer ends the process, since an environment may never release the interpreter.
     """
     gone = select.poll()
     gone.register(server, 0)
@@ -230,5 +230,5 @@ async def _work(spec: EnvironmentSpec, grace_s: float, end: socket.socket) -> No
     await Worker(spec, grace_s).work(end)
 
 
-if __name__ == "__main__":  # where there is no fork server
+if __name__ == "__main__":  # without a fork server
     main()

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 SESSION_HEADER = "OpenEnv-Session-Id"
 SESSION_COOKIE = "openenv_session_id"
 
-# An extension of the ASGI scope: the caller is this very program, which may know everything.
+# An extension of the ASGI scope: the caller is this same program, which may see everything.
 IN_PROCESS_EXTENSION = "openenv.in_process"
 
 

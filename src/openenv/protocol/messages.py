@@ -1,11 +1,11 @@
 """Messages of both protocol versions, decoded.
 
-The frames stand in `openenv.protocol.v0.messages` and `openenv.protocol.v1.messages`.
+`openenv.protocol.v0.messages` and `openenv.protocol.v1.messages` describe the frames.
 
-Where an environment has several action models that take the same fields, the action names its model
-by the field ``openenv_action``. The schema of the action says so, and so do the capabilities of
-``hello``, by ``action_types``. Likewise the data of an observation name its model by
-``observation_type``, in either version, where another one has the same fields.
+If several action models of an environment take the same fields, an action names its model in the
+field ``openenv_action``. The schema of the action says so, and so does ``action_types`` in the
+capabilities of ``hello``. In the same way, the data of an observation name its model in
+``observation_type``, in either version, if another model has the same fields.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import msgspec
 from openenv.arrays import Rendering
 from openenv.errors import ErrorCode
 
-# Headers. A client of version 0 that reads `openenv.protocol.v0.non_finite` sends
-# ``1``. With a handshake a gateway says which of its servers it has chosen, and how many sessions a
-# connection is to have; it is told the former when a connection is resumed, and in the address of
-# an agent. For whom it asks its servers it says by a `Tenant`.
+# Headers. A client of version 0 that understands `openenv.protocol.v0.non_finite` sends ``1``. In a
+# handshake a gateway returns which of its servers it has chosen and how many sessions a connection
+# should have. Clients send the former back to resume a connection, and in the address of an agent.
+# A gateway tells its servers on whose behalf it asks with a `Tenant`.
 NON_FINITE_HEADER = "OpenEnv-Non-Finite"
 ROUTE_HEADER, ROUTE_QUERY = "OpenEnv-Route", "openenv_route"
 SPREAD_HEADER = "OpenEnv-Spread"
 TENANT_HEADER = "OpenEnv-Tenant"
 
-# Keys under which version 0 carries, inside ``metadata``, what it has no field for.
+# Keys in ``metadata`` with which version 0 carries values that it has no field for.
 TRUNCATED = "truncated"
 INFO = "info"
 IGNORED_ARGUMENTS = "ignored_arguments"
 
-# Beside an observation: the name of its model, where another one has the same fields.
+# Beside an observation: the name of its model, if another model has the same fields.
 OBSERVATION_TYPE = "observation_type"
 
-# What a server can do, as its hello says, that wants the model of an action named by the field
-# ``openenv_action`` where several models take the same fields.
+# A capability in a server's hello: an action may name its model in the field ``openenv_action``,
+# which is needed if several models take the same fields.
 ACTION_TYPES = "action_types"
 
 
@@ -56,18 +56,18 @@ RequestType = Literal[
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A request of either version, decoded; in version 1 this is what is on the wire.
+    """A request of either version, decoded; in version 1 this struct is on the wire.
 
     Attributes:
-        type: Which of the requests: open, reset, step, state, snapshot, restore, render, view,
-            close or mcp; or ack or resume.
-        data: Arguments of `reset`, the action of `step`, the JSON-RPC request of `mcp`, what
-            `restore` goes back to, the message of `view`, how to `open`.
+        type: The request's type: open, reset, step, state, snapshot, restore, render, view, close
+            or mcp; or ack or resume.
+        data: Arguments of `reset`, the action of `step`, the JSON-RPC request of `mcp`, the
+            snapshot for `restore`, the message of `view`, the options of `open`.
         arguments: Further arguments of `step`; version 0 carries none.
         id: The request's number in its session; version 0 has none.
-        session: Which of the connection's sessions it is for; version 0 has one.
-        ack: How many frames of the server had come when it was sent; the first of a frame has it.
-        trace: The client's span, as W3C's ``traceparent``; version 0 carries none.
+        session: The number of the session on its connection; version 0 has one session.
+        ack: Number of server frames received so far; set on the first message of a frame.
+        trace: The client's span, as a W3C ``traceparent``; version 0 carries none.
     """
 
     type: RequestType
@@ -80,18 +80,18 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Transition(msgspec.Struct):
-    """The result of `reset` or `step`, normalized; not yet encoded.
+    """The result of `reset` or `step`, normalized but not yet encoded.
 
     Attributes:
         observation: An `Observation`, or any value that JSON can carry.
-        reward: A number, or None where there is none.
-        done: The episode is over.
-        truncated: It was cut off by a limit outside the task.
-        metadata: What is sent beside the observation.
+        reward: The reward; None if there is none.
+        done: Whether the episode is over.
+        truncated: Whether a limit outside the task ended the episode.
+        metadata: Metadata that is sent beside the observation.
         info: Diagnostics, or None.
-        ignored: Names of arguments that were passed and not taken.
-        reward_info: What is known of the reward beside the number, or None.
-        kind: The name of the observation's model, where another one has the same fields.
+        ignored: Names of arguments that the environment does not take.
+        reward_info: Details of the reward, or None.
+        kind: The name of the observation's model, if another model has the same fields.
     """
 
     observation: Any
@@ -106,7 +106,7 @@ class Transition(msgspec.Struct):
 
 
 class ObservationReply(msgspec.Struct):
-    """An observation frame, decoded by a client: the payload as clients' hooks expect it."""
+    """An observation frame, decoded by a client: the payload in the form that its hooks expect."""
 
     payload: dict[str, Any]
 
@@ -124,7 +124,7 @@ class SnapshotReply(msgspec.Struct):
 
 
 class RenderReply(msgspec.Struct):
-    """A render frame: what shows people where the episode stands."""
+    """A render frame: a picture of the episode for people."""
 
     rendering: Rendering
 
@@ -142,7 +142,7 @@ class ErrorReply(msgspec.Struct):
 
     @property
     def is_fatal(self) -> bool:
-        """The server closes the connection after an error of this kind."""
+        """Whether the server closes the connection after this error."""
         return self.data.get("code") in _FATAL
 
 
@@ -155,18 +155,18 @@ Reply = ObservationReply | StateReply | SnapshotReply | RenderReply | MCPReply |
 
 
 class Tenant(msgspec.Struct, forbid_unknown_fields=True):
-    """Whom a gateway asks for, as JSON in a header of its requests.
+    """The client on whose behalf a gateway sends a request, as JSON in a header.
 
-    A gateway that has keys sends its servers a key of theirs. They keep the sessions of its tenants
-    apart, and to the limits of each.
+    A gateway with keys sends its servers one of their own keys. The servers keep the sessions of
+    the gateway's tenants apart, and apply the limits of each tenant.
 
     Attributes:
-        name: How messages and logs call them.
-        role: What they may do.
-        session: Of an agent, its session.
-        max_sessions: Sessions that they may have open at once; None is no limit.
-        requests_per_s: Requests a second.
-        bytes_per_s: Bytes a second.
+        name: The tenant's name in messages and logs.
+        role: The tenant's role.
+        session: The session of an agent.
+        max_sessions: Maximum number of sessions open at once; None for no limit.
+        requests_per_s: Maximum number of requests per second; None for no limit.
+        bytes_per_s: Maximum number of bytes per second; None for no limit.
     """
 
     name: str
@@ -178,16 +178,16 @@ class Tenant(msgspec.Struct, forbid_unknown_fields=True):
 
     def to_header(self) -> str:
         """Write the tenant as JSON, in ASCII."""
-        import json  # which a client need not load
+        import json  # loaded here, since clients do not need it
 
         fields = msgspec.structs.asdict(self)
         return json.dumps({name: value for name, value in fields.items() if value is not None})
 
     @classmethod
     def of_header(cls, value: bytes) -> Tenant:
-        """Read what `to_header` has written.
+        """Read a header that `to_header` wrote.
 
         Raises:
-            ValueError: It is nothing such.
+            ValueError: The value is not such a header.
         """
         return msgspec.json.decode(value, type=cls)

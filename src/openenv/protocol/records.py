@@ -1,6 +1,6 @@
 """Records of transitions: text in recordings, digests in journals.
 
-Text is JSON as version 1 writes it: an array is ``{"dtype", "shape", "data"}`` with base64 data.
+JSON text is that of version 1: an array is ``{"dtype", "shape", "data"}`` with base64 data.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ DIGEST_BYTES = 16
 
 
 def json_text(value: Any, exclude: set[str] | None = None) -> bytes:
-    """Write a value, without the fields of a model that are named, as JSON.
+    """Write a value as JSON, without the excluded fields of a model.
 
     Raises:
-        ValueError: JSON has no form for it.
-        TypeError: Likewise.
+        ValueError: The value cannot be written as JSON.
+        TypeError: The value cannot be written as JSON.
     """
     cls = type(value)
     if isinstance(value, BaseModel) and not holds_arrays(cls):
@@ -40,12 +40,12 @@ def json_text(value: Any, exclude: set[str] | None = None) -> bytes:
             text: bytes = cls.__pydantic_serializer__.to_json(value, exclude=exclude)
             return text
         except (PydanticSerializationError, UnicodeEncodeError):
-            pass  # it may hold arrays all the same
+            pass  # it may still hold arrays
     return _writer.encode(to_wire_value(value, exclude))
 
 
 def json_value(value: Any) -> Any:
-    """Return a value as JSON would give it back."""
+    """Return a value as reading its JSON would give it back."""
     return msgspec.json.decode(_writer.encode(to_wire_value(value)))
 
 
@@ -68,23 +68,23 @@ def transition_text(transition: Transition) -> bytes:
 
 
 def error_text(error: BaseException) -> bytes:
-    """Write an error, as far as the wire shows it, as a JSON object."""
+    """Write an error as a JSON object, with the details that clients may see."""
     data = error_data(error)
     shown = {"type": type(error).__name__, "code": data["code"], "message": data["message"]}
     return _writer.encode(shown)
 
 
-# ------------------------------------------------------------------ what a replay compares
+# ------------------------------------------------------------------ comparison of replays
 
 
 class StepOutcome(msgspec.Struct, frozen=True):
     """The part of a result that must be the same when a step is replayed.
 
     Attributes:
-        observation: Its fields, without `metadata`.
+        observation: The fields of the observation, without `metadata`.
         reward: The reward.
-        done: The episode is over.
-        truncated: It was cut off.
+        done: Whether the episode is over.
+        truncated: Whether the episode was truncated.
     """
 
     observation: Any
@@ -94,7 +94,7 @@ class StepOutcome(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, payload: dict[str, Any]) -> StepOutcome:
-        """Take it from the payload of a client's `ObservationReply`."""
+        """Return the outcome in the payload of a client's `ObservationReply`."""
         observation = payload.get("observation")
         if isinstance(observation, dict):
             observation = {k: v for k, v in observation.items() if k != "metadata"}
@@ -104,8 +104,8 @@ class StepOutcome(msgspec.Struct, frozen=True):
 
 
 def digest(value: Any) -> bytes:
-    """Sixteen bytes that are the same for values that JSON writes alike, and for hardly any others.
+    """Return a 16-byte digest of a value's JSON. Equal JSON gives equal digests.
 
-    The order of keys does not matter, and 1 is not 1.0.
+    The order of keys does not matter, and 1 differs from 1.0.
     """
     return hashlib.blake2b(_digester.encode(value), digest_size=DIGEST_BYTES).digest()

@@ -2,7 +2,7 @@
 
 text, SVG          {"text": "..."}                      text/plain, image/svg+xml
 array of pixels    {"array": ...}                       image/png
-`Picture`          {"media_type": ..., "bytes": ...}    what it says
+`Picture`          {"media_type": ..., "bytes": ...}    its media_type
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from openenv.arrays import Picture, Rendering, from_base64, is_pixels, write_png
 from openenv.errors import EncodingError, InvalidReturnError, NotSupported, ProtocolError
 
-RENDER = "render"  # the method of an environment, the request, and what a server's hello says of it
+RENDER = "render"  # the environment's method, the request, and the capability in a server's hello
 
 SVG_BEGINNINGS = ("<svg", "<?xml")
 EXPECTED = (
@@ -24,10 +24,10 @@ EXPECTED = (
 
 
 def check_can_render(capabilities: Collection[str]) -> None:
-    """Check by the server's hello that the server can render.
+    """Check in the capabilities of a server's hello that the server can render.
 
     Raises:
-        NotSupported: It does not.
+        NotSupported: The server cannot render.
     """
     if RENDER not in capabilities:
         raise NotSupported(
@@ -38,13 +38,13 @@ def check_can_render(capabilities: Collection[str]) -> None:
 
 
 def checked_rendering(value: Any) -> Rendering:
-    """Check that a value is a rendering.
+    """Check that a value is a rendering, and return it.
 
     Raises:
-        InvalidReturnError: It is not.
+        InvalidReturnError: The value is not a rendering.
     """
     if isinstance(value, str):
-        return str.__str__(value)  # of a subclass, the text alone
+        return str.__str__(value)  # a subclass of str becomes plain text
     if isinstance(value, Picture) or is_pixels(value):
         return value
     kind = type(value).__name__
@@ -54,7 +54,7 @@ def checked_rendering(value: Any) -> Rendering:
 
 
 def as_data(rendering: Rendering) -> dict[str, Any]:
-    """Write a rendering as the ``data`` of an answer; arrays and bytes are left to the codec."""
+    """Write a rendering as the ``data`` of an answer; the codec converts arrays and bytes."""
     if isinstance(rendering, str):
         return {"text": rendering}
     if isinstance(rendering, Picture):
@@ -63,10 +63,10 @@ def as_data(rendering: Rendering) -> dict[str, Any]:
 
 
 def from_data(data: Mapping[str, Any]) -> Rendering:
-    """Read the ``data`` of an answer, in which JSON has arrays and bytes as base64.
+    """Read the ``data`` of an answer, in which JSON carries arrays and bytes as base64.
 
     Raises:
-        ProtocolError: They hold none.
+        ProtocolError: The data hold no rendering.
     """
     value, array = data.get("text"), data.get("array")
     content: Any = data.get("bytes")
@@ -88,7 +88,7 @@ def as_file(rendering: Rendering) -> tuple[str, bytes]:
     """Return a rendering's media type and bytes: text and SVG in UTF-8, an array as PNG.
 
     Raises:
-        EncodingError: The text holds a lone surrogate, which is no character.
+        EncodingError: The text holds a lone surrogate, which UTF-8 cannot encode.
     """
     if isinstance(rendering, Picture):
         return rendering.media_type, rendering.data

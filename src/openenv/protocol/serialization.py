@@ -1,7 +1,7 @@
 """Actions and observations as dictionaries, for code that builds its own messages.
 
-A server does neither: it validates with `EnvironmentSpec.decode_action` and writes straight to
-JSON with `observation_payload`.
+The server itself uses other functions: it validates with `EnvironmentSpec.decode_action` and writes
+straight to JSON with `observation_payload`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from openenv.types import Action, Observation
 
 
 def deserialize_action(data: Mapping[str, Any], action_cls: type[Action]) -> Action:
-    """Validate the fields of an action, which is a tool action where `action_cls` allows it.
+    """Validate the fields of an action, which may be a tool action if `action_cls` allows it.
 
     Raises:
         ValidationError: The fields do not fit the model.
@@ -32,10 +32,10 @@ def deserialize_action(data: Mapping[str, Any], action_cls: type[Action]) -> Act
 def deserialize_action_with_preprocessing(
     data: Mapping[str, Any], action_cls: type[Action]
 ) -> Action:
-    """Validate the fields of an action that a person has typed into a form.
+    """Validate the fields of an action that a person typed into a form.
 
-    A tool's `arguments` may be JSON text; `tokens` may be JSON text and become a tensor where
-    torch is installed; `action_id` may be the digits of a number.
+    A tool's `arguments` may be JSON text. `tokens` may be JSON text, and become a tensor if torch
+    is installed. `action_id` may be a number written as text.
 
     Raises:
         ValidationError: The fields do not fit the model.
@@ -68,8 +68,7 @@ def _read_json(text: str, otherwise: Any) -> Any:
 def serialize_observation(observation: Observation) -> dict[str, Any]:
     """Write an observation as ``{"observation", "reward", "done"[, "metadata"]}``.
 
-    The values stay what they are in Python. A truncation travels in ``metadata``, as it does
-    over the wire.
+    The values stay Python values. A truncation is reported in ``metadata``, as over the wire.
     """
     fields = observation.model_dump(exclude=outer_fields(type(observation)))
     metadata = dict(observation.metadata)

@@ -1,11 +1,11 @@
 """Snapshots as clients hold them, of two kinds, and the journal behind a replay.
 
-Both begin alike: eight bytes that name the format, one with its version, one with the kind, and
-four of a CRC-32 of what follows.
+Both kinds have the same head: eight bytes that name the format, one byte with its version, one with
+the kind, and four with a CRC-32 of the rest.
 
-- ``S``: what the environment's own `snapshot` has returned.
-- ``J``: a journal: the last reset, the steps since, and what they came to. To restore it is to do
-  all of that again.
+- ``S``: a native snapshot, returned by the environment's own `snapshot`.
+- ``J``: a journal: the last reset, the steps since, and their outcomes. Restoring it repeats all of
+  them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ MAGIC, FORMAT_VERSION = b"\x89OpenEnv", 1
 NATIVE, JOURNAL = b"S", b"J"
 HEAD_BYTES = len(MAGIC) + 1 + 1 + 4
 
-# Steps of an episode that a journal holds, where nobody says otherwise.
+# Default limit for the steps of an episode that a journal holds.
 MAX_STEPS = 100_000
 
-# What the environment itself answers with; after any other error nobody knows what it has done.
+# Errors of the environment itself; after any other error, the environment's state is unknown.
 ANSWERS = (ErrorCode.EXECUTION_ERROR.value, ErrorCode.VALIDATION_ERROR.value)
 
 
 def wrap(kind: bytes, body: bytes) -> bytes:
-    """Write a snapshot of a kind."""
+    """Write a snapshot: its head and its content."""
     head = MAGIC + bytes([FORMAT_VERSION]) + kind
     return b"".join((head, zlib.crc32(body).to_bytes(4, "big"), body))
 
@@ -41,8 +41,8 @@ def unwrap(data: bytes) -> tuple[bytes, bytes]:
     """Read the kind and the content of a snapshot.
 
     Raises:
-        InvalidSnapshot: It is none, or is damaged, or was written by a later version.
-        TypeError: It is not bytes.
+        InvalidSnapshot: The bytes are not a snapshot, are damaged, or are of a later version.
+        TypeError: `data` is not bytes.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise TypeError(f"a snapshot is bytes, not {type(data).__name__}")
@@ -64,15 +64,15 @@ def unwrap(data: bytes) -> tuple[bytes, bytes]:
 
 
 class JournalEntry(msgspec.Struct, array_like=True):
-    """A reset or a step, and the result.
+    """A reset or a step, and its outcome.
 
     Attributes:
         frame: The request, as version 1 writes it.
-        error: The code of the error that it was answered with, or None.
+        error: The code of the error that answered it, or None.
         observation: A digest of the observation.
         reward: A digest of the reward.
-        done: The episode was over.
-        truncated: It was cut off.
+        done: Whether the episode was over.
+        truncated: Whether the episode was truncated.
     """
 
     frame: bytes
@@ -86,7 +86,7 @@ class JournalEntry(msgspec.Struct, array_like=True):
         """Return the request to repeat.
 
         Raises:
-            InvalidSnapshot: It is no reset and no step.
+            InvalidSnapshot: The request is neither a reset nor a step.
         """
         try:
             (request,) = _codec.decode_requests(self.frame)
@@ -99,7 +99,7 @@ class JournalEntry(msgspec.Struct, array_like=True):
         return request
 
     def difference(self, other: JournalEntry) -> str | None:
-        """Name what another entry has otherwise; None if nothing."""
+        """Return the name of the first field that differs in another entry; None if equal."""
         for name in ("error", "observation", "reward", "done", "truncated"):
             if getattr(self, name) != getattr(other, name):
                 return name
@@ -107,10 +107,10 @@ class JournalEntry(msgspec.Struct, array_like=True):
 
     @classmethod
     def of(cls, frame: bytes, outcome: dict[str, Any] | ServerError) -> JournalEntry:
-        """Note what a request came to: the payload of an observation, or an error.
+        """Return the entry for a request and its outcome: an observation's payload, or an error.
 
         Raises:
-            ServerError: It is none of the environment's own.
+            ServerError: The error is not one of the environment's own.
         """
         if isinstance(outcome, ServerError):
             if outcome.code not in ANSWERS:
@@ -132,7 +132,7 @@ _codec = codec_named(MsgpackCodec.name)
 
 
 def frame_of(request: Request) -> bytes:
-    """Write a request down before it is sent, while its arrays are what they are."""
+    """Encode a request before it is sent, while its arrays still have their values."""
     return _codec.encode_requests([request])
 
 
@@ -147,11 +147,11 @@ class Journal:
         self._gap: str | None = "no episode has begun since the journal is kept"
 
     def note(self, request: Request, entry: JournalEntry) -> None:
-        """Note what a request came to."""
+        """Add a request and its outcome."""
         if request.type == "reset":
             if entry.error is None:
                 self._begin(request, entry)
-            elif self._gap is None:  # the old episode may go on, and the environment knows how
+            elif self._gap is None:  # after a failed reset the old episode may go on
                 self._entries.append(entry)
         elif self._gap is None and len(self._entries) > self.max_steps:
             self.interrupt(
@@ -170,14 +170,14 @@ class Journal:
             )
 
     def interrupt(self, why: str) -> None:
-        """Note that this episode cannot be done again."""
+        """Note that this episode cannot be replayed, and why."""
         self._entries, self._gap = [], why
 
     def write(self, protocol: int) -> bytes:
         """Write the journal as a snapshot.
 
         Raises:
-            NotSupported: The episode cannot be done again.
+            NotSupported: The episode cannot be replayed.
         """
         if self._gap is not None:
             raise NotSupported(f"this session cannot be replayed: {self._gap}", feature="replay")
@@ -185,16 +185,16 @@ class Journal:
         return wrap(JOURNAL, body)
 
     def adopt(self, entries: list[JournalEntry]) -> None:
-        """Go on from what another journal has noted."""
+        """Continue from the entries of another journal."""
         self._entries, self._gap = list(entries), None
 
 
 def read_journal(body: bytes, protocol: int) -> list[JournalEntry]:
-    """Read what `Journal.write` has written.
+    """Read a journal that `Journal.write` wrote.
 
     Raises:
-        InvalidSnapshot: It has not written this.
-        NotSupported: Values look otherwise in the protocol version that is spoken now.
+        InvalidSnapshot: The content is not such a journal, or it is empty.
+        NotSupported: The journal was kept over another protocol version than the current one.
     """
     try:
         written = msgspec.msgpack.decode(body, type=_Written)

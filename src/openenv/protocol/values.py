@@ -14,7 +14,7 @@ from openenv.types import declares_truncated
 
 
 class WireFields(dict[str, Any]):
-    """Fields that `to_wire_value` has written; written again, their bytes would become text."""
+    """Fields that `to_wire_value` wrote; a second pass would turn their bytes into text."""
 
     __slots__ = ()
 
@@ -24,18 +24,18 @@ def to_wire_value(
 ) -> Any:
     """Write a value as JSON would, but keep arrays and declared bytes as they are.
 
-    What a client gets must not depend on the version that it speaks. `options` are further ones of
+    A client must get the same values whatever version it speaks. `options` are further options of
     `model_dump`, for a model.
 
     Raises:
-        PydanticSerializationError: JSON has no form for it.
+        PydanticSerializationError: The value cannot be written as JSON.
     """
     write = quick_writer(type(value)) if options is None else None
     if write is not None:
         try:
             return write(value, mode="json", exclude=exclude)
         except PydanticSerializationError:
-            pass  # it may hold arrays all the same
+            pass  # it may still hold arrays
     kept = Kept()
     if not isinstance(value, BaseModel):
         return kept.put_back(to_jsonable_python(value, context=kept, fallback=kept.fallback))
@@ -54,15 +54,15 @@ def quick_writer(cls: type) -> Callable[..., Any] | None:
 
 @once_per_class
 def outer_fields(cls: type[BaseModel]) -> set[str]:
-    """Name the fields of a model that travel beside the observation.
+    """Return the names of the fields of a model that travel beside the observation.
 
-    A class that declares `truncated` itself keeps it inside, as it always did.
+    If a class declares `truncated` itself, the field stays in the observation, as it always did.
     """
     return {"reward", "done"} if declares_truncated(cls) else {"reward", "done", "truncated"}
 
 
 def describe_unwritable(value: Any, write: Callable[[str], object], error: Exception) -> str:
-    """Say which field of a model cannot be written, by trying each with `write`."""
+    """Return a message about the field of a model that cannot be written, trying each of them."""
     cls = type(value)
     fields = getattr(cls, "model_fields", ())
     name = next((name for name in fields if not _is_writable(name, write)), None)

@@ -1,11 +1,10 @@
-"""Views of an episode for a page, beside the observation: the request ``view``.
+"""Views of an episode for a web page, beside the observation: the request ``view``.
 
-An environment may say so by three methods, each of which it may leave out, and which may be
-coroutines:
+An environment may define up to three methods for them, each of which may be a coroutine function:
 
     render_web(observation) -> str | None         HTML; a page shows it in a sandbox
     web_actions(observation) -> [(label, action)] moves to choose from
-    message_to_action(message) -> action          of what a person writes in a chat
+    message_to_action(message) -> action          for a message that a person writes in a chat
 
 The observation is a dict of its fields, with ``reward`` and ``done``.
 """
@@ -23,14 +22,14 @@ RENDER_WEB, WEB_ACTIONS, MESSAGE_TO_ACTION = "render_web", "web_actions", "messa
 
 
 def checked_view(returned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results of an environment's methods, by name, as data of an answer.
+    """Return the results of an environment's view methods as the data of an answer.
 
     Returns:
-        ``html``, text or None; ``moves``, a list of ``label`` and ``action``; and ``action``, of
-        the message, or None.
+        ``html``, text or None; ``moves``, a list of ``label`` and ``action``; and ``action``, the
+        action for the message, or None.
 
     Raises:
-        InvalidReturnError: One has returned what it may not.
+        InvalidReturnError: A method returned a value of the wrong type.
     """
     html = returned.get(RENDER_WEB)
     if html is not None and not isinstance(html, str):

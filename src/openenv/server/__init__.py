@@ -1,8 +1,8 @@
 """Serves environments over HTTP, WebSocket and MCP.
 
-Above: the CLI. Below: `openenv.execution`, which owns sessions and connections; a module here only
-carries bytes to it and back. ``app.py`` composes the routes and, on request, mounts the web page.
-Read ``app.py`` first, then ``socket.py`` and ``websocket.py`` (the way of a step), ``http.py``, and
+The CLI uses this package. `openenv.execution` owns sessions and connections; the modules here only
+carry bytes to it and back. ``app.py`` composes the routes and can mount the web page. Read
+``app.py`` first, then ``socket.py`` and ``websocket.py`` (the path of a step), ``http.py``, and
 ``mcp/``.
 """
 

@@ -45,8 +45,8 @@ Factory = Callable[[], Any]
 class HTTPEnvServer:
     """Serves an environment on routes of a FastAPI application.
 
-    The arguments are those of `create_app`, less the mode and those of the web page; so is what
-    it raises.
+    The arguments and the exceptions are those of `create_app`, without the mode and the options
+    of the web page.
 
     Example:
         >>> from fastapi import FastAPI
@@ -97,11 +97,11 @@ class HTTPEnvServer:
         self.manager.keys = make_keyring(keys)
         self._workers = workers
         if workers is not None:
-            spec_source(self.spec)  # which raises where no other process can import it
+            spec_source(self.spec)  # raises if no other process can import the environment
         options = recording_options(record)
         if options is not None:
             self.manager.record_to(Recordings(options, self.spec))
-        # Plain attributes, since subclasses of old set them themselves.
+        # Plain attributes, since existing subclasses set them.
         self.action_cls = self.spec.action_cls
         self.observation_cls = self.spec.observation_cls
         self.state_cls = self.spec.state_cls
@@ -119,33 +119,33 @@ class HTTPEnvServer:
 
     @property
     def active_sessions(self) -> int:
-        """Slots that are taken."""
+        """Number of slots in use."""
         return self.manager.active_sessions
 
     @property
     def max_concurrent_envs(self) -> int:
-        """Slots that there are."""
+        """Number of slots."""
         return self.manager.max_sessions
 
     @property
     def is_concurrency_safe(self) -> bool:
-        """Say whether the class declares that instances may live side by side."""
+        """Whether the class declares that several instances may exist at once."""
         return bool(self.spec.supports_concurrency)
 
     @property
     def concurrency_config(self) -> ConcurrencyConfig:
-        """The limits in force."""
+        """The concurrency limits in force."""
         return ConcurrencyConfig(
             max_concurrent_envs=self.manager.max_sessions,
             session_timeout=self.manager.idle_timeout_s,
         )
 
     def get_capacity_status(self) -> ServerCapacityStatus:
-        """Say how full the server is."""
+        """Return how full the server is."""
         return self.manager.capacity()
 
     def get_session_info(self, session_id: str) -> SessionInfo | None:
-        """Describe a session; None for an unknown id."""
+        """Return a description of a session; None for an unknown id."""
         return self.manager.info(session_id)
 
     def register_routes(self, app: FastAPI, mode: ServerMode | str = ServerMode.SIMULATION) -> None:
@@ -158,13 +158,13 @@ class HTTPEnvServer:
         if self._workers is not None:
             workers = Workers(self.spec, self._workers, spec_source(self.spec))
             self.manager.run_on(workers)
-            # One that is called in this process, and not served, has nobody who shuts it down.
+            # An application that is called in this process, not served, is never shut down.
             weakref.finalize(app, workers.abandon, os.getpid()).atexit = False
         first = len(app.router.routes)
         app.router.routes.append(websocket_route(self.manager))
         routes, endpoint = mcp_routes(self.manager)
         app.router.routes.extend(routes)
-        # Not `include_router`, which since FastAPI 0.165 hides the routes from `app.routes`.
+        # Not `include_router`: since FastAPI 0.165 it hides the routes from `app.routes`.
         if self.spec.mode is ServerMode.SIMULATION:
             app.router.routes.extend(control_routes(self.manager).routes)
             app.router.routes.extend(task_routes(self.manager).routes)
@@ -176,7 +176,7 @@ class HTTPEnvServer:
         home = HomeLoop(self.manager, endpoint)
         home.keep(app.router.routes[first:])
         app.state.openenv_homes = [*getattr(app.state, "openenv_homes", ()), home]
-        weakref.finalize(app, home.end).atexit = False  # at exit they are ended, and waited for
+        weakref.finalize(app, home.end).atexit = False  # at exit `_end_all` ends the home loops
         app.add_middleware(
             KeyGuard,
             keys=self.manager.keys,
@@ -224,7 +224,7 @@ def create_fastapi_app(
 ) -> FastAPI:
     """Build an application that serves `env`, without a web page.
 
-    The arguments are those of `create_app`, less those of the web page.
+    The arguments are those of `create_app`, without the options of the web page.
     """
     chosen = server_mode(mode)
     server = HTTPEnvServer(
@@ -245,13 +245,13 @@ def create_fastapi_app(
     )
     app = FastAPI(title="OpenEnv Environment HTTP API", version="1.0.0")
     server.register_routes(app, chosen)
-    # Where no route fits: one that is added later, by the web page or by a user, comes first.
+    # Used if no route matches, so that routes added later, by the web page or a user, come first.
     app.router.default = _RootRedirect(app, app.router.default)
     return app
 
 
 class _RootRedirect:
-    """Leads browsers from ``/`` to the documentation of the routes."""
+    """Redirects browsers from ``/`` to the documentation of the routes."""
 
     def __init__(self, app: FastAPI, otherwise: ASGIApp) -> None:
         self._app = app
@@ -259,12 +259,12 @@ class _RootRedirect:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._otherwise
-        # Whatever else asks is answered as by the public package: there is nothing here.
+        # Other clients get the answer of the public package: there is nothing at this path.
         if scope["type"] == "http" and "text/html" in Headers(scope=scope).get("accept", ""):
             path = path_of(scope)
             is_read = scope["method"] in ("GET", "HEAD")
             if is_read and path in ("", "/") and self._app.docs_url:
-                # Relative, so that it is right below the path at which a proxy has put this.
+                # Relative, so that it is correct under the path at which a proxy mounts the server.
                 answer = RedirectResponse(f".{self._app.docs_url}")
         await answer(scope, receive, send)
 
@@ -299,46 +299,46 @@ def create_app(
 
     Args:
         env: The environment class, or a callable that makes an instance for each session.
-        action_cls: The action model, or a union of several; read off the class if left out.
-        observation_cls: The observation model; read off the class if left out.
-        env_name: The environment's name; by default that of the class or function.
-        max_concurrent_envs: Sessions at once; by default 64 if the class declares
+        action_cls: The action model, or a union of several. Default: read from the class.
+        observation_cls: The observation model. Default: read from the class.
+        env_name: The environment's name. Default: the name of the class or function.
+        max_concurrent_envs: Maximum number of sessions at once. Default: 64 if the class declares
             ``SUPPORTS_CONCURRENT_SESSIONS = True``, else 1.
-        concurrency_config: The same and more; excludes `max_concurrent_envs`.
-        gradio_builder: Builds a page of its own, which becomes a tab of the web page; with it
-            there is one by default. It needs ``pip install
+        concurrency_config: Further limits; cannot be combined with `max_concurrent_envs`.
+        gradio_builder: Builds a Gradio page that becomes a tab of the web page, and turns the web
+            page on by default. Needs ``pip install
             'openenv[web]'``.
-        custom_tab_name: Title of the tab that `gradio_builder` fills.
+        custom_tab_name: Title of the tab of `gradio_builder`.
         custom_tab_primary: Show that tab first.
         show_default_tab: Show the generated tab.
         title_override: Title of the page.
-        state_cls: The state model; read off the class if left out.
-        mode: ``simulation`` or ``production``; by default OPENENV_MODE, else simulation.
-        reset_observation_cls: The observation model of `reset`, where it differs.
-        workers: Worker processes that hold the environments; by default this process does.
-            `env` and the models then have to be importable there, so not of ``__main__``.
-        limits: Times, lengths and sizes; by default those that the settings say.
-        record: Record every session in this directory, or as the options say; by default as
-            OPENENV_RECORD says.
-        debug: Send clients the text of every exception, not only its class and an incident id;
-            by default OPENENV_DEBUG, else off.
-        keys: The keys that clients must send: texts, or `openenv.server.Key` with a role and
-            limits. By default the keys of OPENENV_API_KEY and OPENENV_API_KEY_FILE. Without any
-            key the server admits everybody.
-        tasks: The tasks that `reset` may be told to begin: a `Taskset`, a dict of them by split, or
-            whatever `openenv.tasks.load_tasks` takes, of which every split is served. By default
-            those that the environment has by itself, if any.
-        web: Serve the web page; by default where ENABLE_WEB_INTERFACE says so, or there is a
+        state_cls: The state model. Default: read from the class.
+        mode: ``simulation`` or ``production``. Default: OPENENV_MODE, else simulation.
+        reset_observation_cls: The observation model of `reset`, if it differs.
+        workers: Number of worker processes that hold the environments; by default this process
+            holds them. Workers must be able to import `env` and the models: not from ``__main__``.
+        limits: Times, lengths and sizes. Default: the settings.
+        record: Record every session in this directory, or with these options. Default:
+            OPENENV_RECORD.
+        debug: Send clients the text of every exception, not only its class and an incident id.
+            Default: OPENENV_DEBUG, else off.
+        keys: The keys that clients must send: strings, or `openenv.server.Key` with a role and
+            limits. Default: the keys of OPENENV_API_KEY and OPENENV_API_KEY_FILE. Without any key
+            the server admits everyone.
+        tasks: The tasks that `reset` can begin: a `Taskset`, a dict of tasksets by split, or any
+            source that `openenv.tasks.load_tasks` accepts, with all its splits. Default: the
+            environment's own tasks, if any.
+        web: Serve the web page. Default: ENABLE_WEB_INTERFACE, or true if there is a
             `gradio_builder`.
 
     Raises:
-        TypeError: `env` is not callable, or its models are nowhere declared; or there are to be
-            workers, and no other process can import it.
-        KeyFileError: The file of keys is not to be used.
-        MissingPackage: There is a `gradio_builder`, and Gradio is not installed.
-        TasksetError: The tasks cannot be had.
-        ValueError: Arguments that contradict each other, or an unknown mode.
-        ConcurrencyConfigurationError: More sessions than the class allows.
+        TypeError: `env` is not callable, or its models are not declared; or `workers` is given, and
+            another process cannot import the environment.
+        KeyFileError: The key file cannot be used.
+        MissingPackage: `gradio_builder` is given, but Gradio is not installed.
+        TasksetError: The tasks cannot be loaded.
+        ValueError: The arguments contradict each other, or the mode is unknown.
+        ConcurrencyConfigurationError: More sessions are requested than the class allows.
 
     Example:
         >>> from echo_env.server.echo_environment import EchoEnvironment

@@ -1,9 +1,9 @@
 """Authentication: keys, and the routes that each role may reach.
 
-Where a server has keys, a request carries one as ``Authorization: Bearer KEY`` or as
-``X-API-Key: KEY``; the second is there for servers behind a gateway that uses the first. A page's
-WebSocket offers it as a subprotocol, ``openenv.key.`` and its base64 (RFC 4648, section 5). Without
-keys everybody may reach everything, and none of this is in the way.
+If a server has keys, a request carries one as ``Authorization: Bearer KEY`` or as ``X-API-Key:
+KEY``; the second form is for servers behind a gateway that uses the first. A web page's WebSocket
+offers the key as a subprotocol: ``openenv.key.`` and its base64 (RFC 4648, section 5). Without keys
+everyone may reach everything.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from openenv.server.refusals import refuse
 
 logger = logging.getLogger(__name__)
 
-# What each may reach, beside what everybody may; an orchestrator may reach everything.
+# Routes that each role may reach besides the public ones; an orchestrator may reach all routes.
 REACHABLE: dict[Role, frozenset[str]] = {
     Role.AGENT: frozenset({"/mcp"}),
     Role.OBSERVER: frozenset({"/metrics", "/web/about", "/web/watch"}),
 }
-# Launchers and probes have no key. What the route says without one, it decides itself.
+# Launchers and probes have no key. These routes decide themselves what they show without one.
 FOR_EVERYBODY = frozenset({"/health", "/", "/web", "/web/"})
-# What the page is made of; it asks for a key before it shows anything of the environment.
+# Files of the web page, which asks for a key before it shows anything of the environment.
 ASSETS = "/web/assets/"
-# A browser's WebSocket takes no headers but this one, in which it offers subprotocols.
+# A browser's WebSocket can set no header but this one, which offers subprotocols.
 KEY_SUBPROTOCOL = "openenv.key."
 
 
 def may_reach(role: Role, path: str) -> bool:
-    """Say whether a role may reach a path of the application."""
+    """Return whether a role may reach a path of the application."""
     return role is Role.ORCHESTRATOR or is_public(path) or path in REACHABLE[role]
 
 
 def is_public(path: str) -> bool:
-    """Say whether a path needs no key."""
+    """Return whether a path needs no key."""
     return path in FOR_EVERYBODY or path.startswith(ASSETS)
 
 
-@functools.cache  # a process says so once
+@functools.cache  # warns once per process
 def warn_if_open(host: str) -> None:
     """Warn that a server without keys listens on an address that others may reach."""
     if not is_loopback(host):
@@ -61,12 +61,12 @@ def warn_if_open(host: str) -> None:
 
 
 def described(principal: Principal, limits: KeyLimits, session_id: str | None) -> str:
-    """Describe whom a gateway asks for, as the value of a header.
+    """Return the header value that tells a server on whose behalf a gateway sends a request.
 
     Args:
-        principal: Who it is.
-        limits: How much they may ask of the server that is told.
-        session_id: Of an agent, its session, as that server knows it.
+        principal: The principal that the gateway acts for.
+        limits: The principal's limits on that server.
+        session_id: The session of an agent, by its id on that server.
     """
     rights = dataclasses.asdict(limits)
     return Tenant(principal.name, principal.role.value, session_id, **rights).to_header()
@@ -76,9 +76,8 @@ class KeyGuard:
     """ASGI middleware that admits requests with a key to the routes of the key's role.
 
     Args:
-        keys: The keys that it accepts; None lets everybody in, and keeps apart only those for whom
-            a gateway asks.
-        public_schema: Let everybody read the schema.
+        keys: The accepted keys. None admits everyone, and keeps only a gateway's tenants apart.
+        public_schema: Let everyone read the schema.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class KeyGuard:
         await self._app(scope, receive, send)
 
     def _tenant(self, scope: Scope, principal: Principal | None) -> Principal | None:
-        """Return the principal for which a gateway asks, or the principal of the key."""
+        """Return the tenant that a gateway acts for, or the principal of the key."""
         name = TENANT_HEADER.lower().encode()
         value = next((value for key, value in scope["headers"] if key == name), None)
         if value is None or (principal is None) is not (self._keys is None):
@@ -162,7 +161,7 @@ def path_of(scope: Scope) -> str:
 
 
 def keys_in(headers: list[tuple[bytes, bytes]]) -> list[str]:
-    """Return the keys that a request carries; a gateway's token may be among the keys."""
+    """Return the keys that a request carries. A gateway's token may be among them."""
     found = []
     for name, value in headers:
         if name == b"x-api-key":
@@ -175,7 +174,7 @@ def keys_in(headers: list[tuple[bytes, bytes]]) -> list[str]:
             for offered in map(str.strip, value.decode("latin-1").split(",")):
                 text = offered.removeprefix(KEY_SUBPROTOCOL)
                 padded = text + "=" * (-len(text) % 4)
-                with contextlib.suppress(ValueError):  # it is no key, and lets nobody in
+                with contextlib.suppress(ValueError):  # not a valid key, so it grants nothing
                     if offered.startswith(KEY_SUBPROTOCOL):
                         found.append(base64.urlsafe_b64decode(padded).decode())
     return found
@@ -188,7 +187,7 @@ def without_keys(subprotocols: str) -> str:
 
 
 def _counted(principal: Principal, receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Count the bytes of a request and of the answer."""
+    """Charge the bytes of a request and its response to a principal."""
 
     async def counted_receive() -> Message:
         message = await receive()

@@ -17,12 +17,12 @@ class GetEndpointConfig:
     """The configuration of a GET route.
 
     Attributes:
-        path: Where it is.
-        handler: Makes the answer. A plain function runs on a worker thread, so it may block.
-        response_model: What the answer is validated against.
-        tag: Its heading in the documentation at ``/docs``.
-        summary: Its title there.
-        description: What it says there.
+        path: The path of the route.
+        handler: Makes the response. A plain function runs on a worker thread, so it may block.
+        response_model: The model that validates the response.
+        tag: The route's heading in the documentation at ``/docs``.
+        summary: The route's title there.
+        description: The route's description there.
     """
 
     path: str
@@ -34,7 +34,7 @@ class GetEndpointConfig:
 
 
 def register_get_endpoints(app: FastAPI, configs: Sequence[GetEndpointConfig]) -> None:
-    """Add each of `configs` to `app`."""
+    """Add a route to `app` for each of `configs`."""
     for config in configs:
         app.add_api_route(
             config.path,

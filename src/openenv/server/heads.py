@@ -1,7 +1,7 @@
-"""Bounds on the head of a request, for uvicorn's HTTP protocol.
+"""Limits for the head of a request, for uvicorn's HTTP protocol.
 
-uvicorn by httptools keeps all that comes: a head without end, requests that are sent before others
-are answered, connections that say nothing. None of these needs a key.
+uvicorn with httptools buffers everything that arrives: endless heads, requests that are sent before
+earlier ones are answered, and idle connections. None of these needs a key.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MAX_HEAD_BYTES = 2**16  # of a request line with its headers, or of trailers
-HEAD_S = 60.0  # until a head is there
-PIECE_BYTES = 2**14  # taken at once: a few hundred requests at most, that wait for each other
+MAX_HEAD_BYTES = 2**16  # size of a request line with its headers, or of trailers
+HEAD_S = 60.0  # seconds until a head must be complete
+PIECE_BYTES = 2**14  # parsed at once: a few hundred pipelined requests at most
 
 TOO_LARGE = b"the head of the request is larger than %d bytes" % MAX_HEAD_BYTES
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Answers 431 (RFC 6585) to a head that is larger than `MAX_HEAD_BYTES`, ends a connection that
-    sends no request within `HEAD_S`, and reads no further than a few requests that wait.
+    """Answers 431 (RFC 6585) to a head larger than `MAX_HEAD_BYTES`, closes a connection that
+    sends no request within `HEAD_S`, and reads no further than a few waiting requests.
     """
 
-    _held = b""  # what has come, and is not looked at yet
-    _head_bytes = 0  # of the head, as far as it has come
+    _held = b""  # received but not yet parsed
+    _head_bytes = 0  # size of the current head so far
     _is_in_head = False
-    _has_moved = False  # the parser has given something away
-    _stalled_bytes = 0  # what it keeps for itself
+    _has_moved = False  # the parser has reported something
+    _stalled_bytes = 0  # bytes that the parser holds without reporting anything
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -43,7 +43,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._take()
 
     def _take(self) -> None:
-        """Have what has come parsed, as far as no requests wait."""
+        """Parse the received bytes, as long as no requests wait."""
         data, self._held = self._held, b""
         for at in range(0, len(data), PIECE_BYTES):
             if self.transport.is_closing():
@@ -55,7 +55,7 @@ class BoundedProtocol(HttpToolsProtocol):
             piece = data[at : at + PIECE_BYTES]
             self._has_moved = False
             super().data_received(piece)
-            if self.transport.get_protocol() is not self:  # it is a WebSocket from now on
+            if self.transport.get_protocol() is not self:  # it is now a WebSocket
                 self._head_is_there()
                 return
             self._stalled_bytes = 0 if self._has_moved else self._stalled_bytes + len(piece)
@@ -70,7 +70,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.write(head + TOO_LARGE)
         self.transport.close()
 
-    # ------------------------------------------------------------------ what the parser calls
+    # ------------------------------------------------------------------ called by the parser
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -89,7 +89,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._has_moved = True
         self._head_bytes += size
         if self._head_bytes > MAX_HEAD_BYTES:
-            raise ValueError(TOO_LARGE.decode())  # which ends the parsing
+            raise ValueError(TOO_LARGE.decode())  # ends the parsing
 
     def send_400_response(self, msg: str) -> None:
         if self._head_bytes > MAX_HEAD_BYTES:
@@ -117,7 +117,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self.pipeline:
             self.flow.pause_reading()
 
-    # ------------------------------------------------------------------ how long it takes
+    # ------------------------------------------------------------------ time limit
 
     def _wait_for_head(self) -> None:
         if self._timer is None:

@@ -1,21 +1,21 @@
-"""The event loop that the sessions of an application live on.
+"""The event loop that an application's sessions live on.
 
 Sessions, their queues and their timers belong to one event loop. Usually that is the loop on which
-the web server runs the application's lifespan. Test clients do otherwise: Starlette's
+the web server runs the application's lifespan. Test clients differ: Starlette's
 ``TestClient(app)`` without ``with`` starts a loop for each request and never runs the lifespan, and
-``httpx.ASGITransport`` is used from whichever loop runs just then. A session that was opened on a
-loop which has ended would wait for ever.
+``httpx.ASGITransport`` runs on the caller's current loop. A session that was opened on a loop that
+has ended would wait forever.
 
-So each application has a `HomeLoop`, the first of these that there is:
+So each application has a `HomeLoop`, the first of these that exists:
 
 1. the loop on which its lifespan runs;
-2. the loop of a web server that is known to keep it (`SERVERS`): an application that is mounted in
-   another has no lifespan of its own;
-3. a loop on a thread of its own, until the application is garbage collected or the program ends.
+2. the loop of a web server that is known to keep its loop (`SERVERS`): an application that is
+   mounted in another one has no lifespan of its own;
+3. a loop on a separate thread, until the application is garbage collected or the program ends.
 
-A request that comes on another loop is answered on the home loop; its `receive` and `send` are
-called where it came from. What it costs is two changes of thread for each message. Only the routes
-of this package go there: what a user has added to the application runs where it is called.
+A request that arrives on another loop is answered on the home loop, and its `receive` and `send`
+are called on the loop it arrived on. That costs two thread switches for each message. Only the
+routes of this package move: routes that users add to the application run where they are called.
 
 The in-process transport of our own clients stays on its loop while there is no home loop: its
 sessions end with its connections.
@@ -62,13 +62,13 @@ class HomeLoop:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """Return the loop if it exists and runs; otherwise None."""
+        """The loop if it exists and runs; otherwise None."""
         loop, thread = self.manager.home_loop, self._thread
         is_alive = loop is not None and (thread.is_alive() if thread else loop.is_running())
         return loop if is_alive else None
 
     def keep(self, routes: Iterable[BaseRoute]) -> None:
-        """Have routes answer on the home loop."""
+        """Make routes answer on the home loop."""
         for route in routes:
             if isinstance(route, Route | WebSocketRoute):
                 route.app = _AtHome(route.app, self)
@@ -76,7 +76,7 @@ class HomeLoop:
     # ------------------------------------------------------------------ the lifespan
 
     def enter(self) -> None:
-        """Begin the lifespan: the running loop becomes the home unless there is a home already."""
+        """Begin the lifespan: the running loop becomes the home loop if there is none yet."""
         with self._lock:
             if self.loop is None:
                 self._move_to(asyncio.get_running_loop())
@@ -84,7 +84,7 @@ class HomeLoop:
             self.manager.start()
 
     async def leave(self) -> None:
-        """End the lifespan: close every session, unless another server's loop is the home."""
+        """End the lifespan and close every session, unless another server's loop is the home."""
         loop = self.loop
         if loop is asyncio.get_running_loop():
             await self._close()
@@ -103,8 +103,8 @@ class HomeLoop:
         """Return the loop that must answer a request; None for the running loop.
 
         Args:
-            scope: Of the request.
-            receive: What its server passed, which shows what server that is.
+            scope: The request's ASGI scope.
+            receive: The server's `receive`, which reveals the server.
         """
         with self._lock:
             loop = self.loop
@@ -131,20 +131,20 @@ class HomeLoop:
     def _move_to(
         self, loop: asyncio.AbstractEventLoop, thread: threading.Thread | None = None
     ) -> None:
-        if self.manager.home_loop is not None:  # which has ended, and nobody has told
+        if self.manager.home_loop is not None:  # it has ended without notice
             self.manager.abandon()
         self._thread, self.manager.home_loop = thread, loop
 
-    # ------------------------------------------------------------------ the thread of its own
+    # ------------------------------------------------------------------ the separate thread
 
     def end(self) -> threading.Thread | None:
-        """Close every session and end the thread, if there is a thread, without waiting."""
+        """Close every session and end the thread without waiting; return the thread, if any."""
         loop, thread = self.loop, self._thread
         if loop is None or thread is None:
             return None
         self._thread = self.manager.home_loop = None
         _on_threads.discard(self)
-        with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(self._end_here, loop)
         return thread
 
@@ -155,7 +155,7 @@ class HomeLoop:
 
 @atexit.register
 def _end_all() -> None:
-    """Close, at exit, the environments of applications without a shutdown."""
+    """Close the environments of applications without a shutdown; called at exit."""
     threads = [home.end() for home in list(_on_threads)]
     for thread in threads:
         if thread is not None:
@@ -163,7 +163,7 @@ def _end_all() -> None:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop until the loop is stopped, and end the tasks that libraries have left."""
+    """Run a loop until it is stopped, and end the tasks that libraries have left."""
     loop.run_forever()
     close_loop(loop, waits_for_threads=False)
 
@@ -192,18 +192,17 @@ class _AtHome:
 def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
-    except RuntimeError:  # trio's, or that of another library
+    except RuntimeError:  # another library's loop, such as trio's
         return None
 
 
 async def _call_on(
     home: asyncio.AbstractEventLoop, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Call an application on another loop, and carry messages between that loop and the running
-    loop.
+    """Call an application on another loop, and carry its messages to and from the running loop.
 
     Raises:
-        Exception: The application raised it.
+        Exception: An error that the application raised.
     """
     import anyio
     from anyio.from_thread import BlockingPortal
@@ -226,8 +225,8 @@ async def _call_on(
             tasks.append(task)
             task.add_done_callback(lambda _: portal.start_task_soon(ended.set))
 
-        # Context variables go along, except from loops that are none of asyncio's: theirs say
-        # which library runs.
+        # Context variables are copied, except from loops of other libraries: theirs hold which
+        # library runs.
         is_like = _running_loop() is not None
         context = contextvars.copy_context() if is_like else contextvars.Context()
         home.call_soon_threadsafe(begin, context=context)

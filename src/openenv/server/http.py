@@ -1,10 +1,10 @@
 """HTTP `/reset`, `/step`, `/state`, `/render`, and `DELETE /session`.
 
-`POST /reset` opens a session and returns its id as a header and as a cookie; a request that
-carries either acts on that session, so an episode can be played with ``curl -c jar -b jar``.
-A request that carries neither acts on an environment of its own, which is closed with the
-response: `/step` then steps one that was never reset, and `/state` reads a fresh one. So does
-`/reset` while no slot is free; its response then names no session. Callers of old rely on that.
+`POST /reset` opens a session and returns its id as a header and as a cookie. A request that carries
+either acts on that session, so an episode can be played with ``curl -c jar -b jar``. A request
+without them acts on a fresh environment, which is closed after the response: `/step` then steps an
+environment that was never reset, and `/state` reads its state. `/reset` does the same if no slot is
+free, and its response then names no session. Existing callers rely on that.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ RENDERING: dict[int | str, dict[str, Any]] = {
         },
     }
 }
-# What an environment draws may show text of others, and an SVG can hold scripts. None is run, and
-# nothing is fetched, also where a browser shows it by itself; and the next one is another.
+# A rendering may contain text of other people, and an SVG can hold scripts. These headers stop
+# scripts and requests, also if a browser shows it directly. Renderings change, so none is cached.
 RENDERING_HEADERS = {
     "Content-Security-Policy": "sandbox; default-src 'none'; img-src data:; "
     "font-src data:; style-src 'unsafe-inline'",
@@ -73,8 +73,8 @@ RENDERING_HEADERS = {
 class BodyRoute(APIRoute):
     """A route that can answer any body.
 
-    Python reads JSON that it then refuses to write: NaN, lone surrogates, deep nesting. An
-    answer that quotes what was wrong with such a body must not fail over it.
+    Python parses JSON that it then refuses to write: NaN, lone surrogates, deep nesting. A response
+    that quotes the error in such a body must not fail because of it.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -83,7 +83,7 @@ class BodyRoute(APIRoute):
         async def handler(request: Request) -> Response:
             try:
                 body = await _body(request)
-            except ClientDisconnect:  # nobody is there to read the answer
+            except ClientDisconnect:  # no client is left to read the answer
                 raise HTTPException(400) from None
             except TooLargeError as error:
                 return error_response(error)
@@ -98,7 +98,7 @@ class BodyRoute(APIRoute):
 
 
 async def _body(request: Request) -> bytes:
-    """Read a request's body, and keep the body for later readers."""
+    """Read a request's body, and store the body for later readers."""
     (manager, *_) = request.app.state.openenv_managers
     body = await read_body(request, manager.limits.max_message_bytes)
     request._body = body  # where Starlette keeps it for the next reader
@@ -114,7 +114,7 @@ NOT_TEXT = {
 }
 
 
-# As an escape, as bytes that UTF-8 forbids and Python's parser takes, or in UTF-16.
+# An escape, bytes that UTF-8 forbids but Python's parser accepts, or UTF-16.
 MAY_HOLD_SURROGATES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\x00")
 
 
@@ -126,12 +126,12 @@ def _has_lone_surrogates(body: bytes) -> bool:
     except UnicodeEncodeError:
         return True
     except (ValueError, RecursionError):
-        return False  # it is no JSON at all, as its parser will say
+        return False  # not JSON at all; the parser will report that
     return False
 
 
 def control_routes(manager: SessionManager) -> APIRouter:
-    """Build the routes that drive an episode. Production mode leaves these out."""
+    """Build the routes that drive an episode. Production mode omits these."""
     router = APIRouter(route_class=BodyRoute)
     state_schema: dict[int | str, dict[str, Any]] = {
         200: {"content": {JSON: {"schema": manager.spec.state_cls.model_json_schema()}}}
@@ -188,7 +188,7 @@ def control_routes(manager: SessionManager) -> APIRouter:
 
 
 def _session_id(request: Request) -> tuple[str | None, bool]:
-    """Return the session id of a request, and whether a header carried the id."""
+    """Return the session id of a request, and whether it came in a header."""
     by_header = request.headers.get(SESSION_HEADER)
     return (by_header, True) if by_header else (request.cookies.get(SESSION_COOKIE), False)
 
@@ -202,7 +202,7 @@ async def _session_to_reset(manager: SessionManager, request: Request) -> AsyncI
             session = manager.get(session_id, confirm=by_header, principal=principal)
         except SessionNotFoundError:
             if by_header:
-                raise  # a cookie may be left from another server or an ended session
+                raise  # a cookie may be left over from another server or an ended session
         else:
             yield session
             return
@@ -214,10 +214,10 @@ async def _session_to_reset(manager: SessionManager, request: Request) -> AsyncI
 async def _new_session(
     manager: SessionManager, principal: Principal | None, *, is_named: bool
 ) -> AsyncIterator[Session]:
-    """Open a session to reset, and close the session again if that fails.
+    """Open a session to reset, and close it again if the request fails.
 
-    Without a free slot the session is thrown away after the request; a caller that named a session
-    means to play on, and is refused.
+    Without a free slot a throwaway session serves the request. A caller that named a session wants
+    to continue an episode, and is refused instead.
     """
     try:
         session = await manager.create(provisional=True, principal=principal)
@@ -242,7 +242,7 @@ async def _session(manager: SessionManager, request: Request) -> AsyncIterator[S
         async with manager.throwaway(principal) as session:
             yield session
     else:
-        # A cookie may be sent back by a program that knows nothing of sessions, nor ends one.
+        # A cookie may be sent by a program that knows nothing about sessions and ends none.
         yield manager.get(session_id, confirm=by_header, principal=principal)
 
 
@@ -256,7 +256,7 @@ async def _handle(
         with serving(name, trace, session.attributes()) as span:
             media_type, body = await session.handle(command, encode=encode, trace=span)
     except EnvironmentCrashed:
-        await manager.close(session.id)  # there is nobody else to give its slot back
+        await manager.close(session.id)  # no one else would free its slot
         raise
     if len(body) > (limit := manager.limits.max_message_bytes):
         cure = "raise OPENENV_MAX_MESSAGE_BYTES of the server"
@@ -286,7 +286,7 @@ def _cookie_path(request: Request) -> str:
     return request.scope.get("root_path") or "/"
 
 
-# Encoders of replies; a worker process imports them.
+# Encoders of replies, at module level so that a worker process can import them.
 
 
 def _encode_transition(transition: Transition) -> tuple[str, bytes]:

@@ -1,4 +1,4 @@
-"""`/health`, `/schema`, `/metadata`: what a server says about itself."""
+"""`/health`, `/schema`, `/metadata`: a server's description of itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def info_routes(manager: SessionManager) -> APIRouter:
             answer = HealthResponse(status=HealthStatus.UNHEALTHY, message="shutting down")
             response.status_code = 503
         elif (trouble := manager.trouble) is not None:
-            # Launchers of old look for the word `healthy`, and the server itself is.
+            # Older launchers look for the word `healthy`, and the server itself is healthy.
             why = f"The server is healthy, but: {trouble}"
             answer = HealthResponse(status=HealthStatus.DEGRADED, message=why)
         principal = principal_of(request.scope)

@@ -1,5 +1,5 @@
-"""Files of keys: TOML, with a table ``[[keys]]`` for each; or JSON, with an object a line; or the
-key of an orchestrator and nothing else, as secrets are mounted.
+"""Key files: TOML with a table ``[[keys]]`` for each key; or JSON with one object per line; or only
+the key of an orchestrator, as secrets are mounted.
 
     [[keys]]
     key = "..."                 # 16 characters or more
@@ -11,7 +11,7 @@ key of an orchestrator and nothing else, as secrets are mounted.
 
     {"key": "...", "role": "agent", "name": "a", "session": "the id of its session"}
 
-No message quotes what stands in one.
+Error messages never quote the contents of a key file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from openenv._internal.json import read_json
 from openenv.errors import KeyFileError
 from openenv.execution.principal import Key, KeyLimits, Keyring, Role
 
-OPEN_TO_OTHERS = 0o027  # anything for others, writing for the group
+OPEN_TO_OTHERS = 0o027  # any access for others, write access for the group
 
 
 class _KeyFileEntry(BaseModel):
@@ -63,16 +63,16 @@ def make_keyring(keys: Iterable[Key | str] | None) -> Keyring | None:
     """Make the keyring of a server.
 
     Args:
-        keys: The keys to accept; a text is the key of an orchestrator. By default the keys of
+        keys: The keys to accept; a string is the key of an orchestrator. Default: the keys of
             OPENENV_API_KEY and OPENENV_API_KEY_FILE.
 
     Returns:
-        The keyring; None if there are no keys, and the server admits everybody.
+        The keyring; None if there are no keys and the server admits everyone.
 
     Raises:
         KeyFileError: The file or the variable holds no valid keys.
-        TypeError: `keys` is a single text, or holds something else than keys.
-        ValueError: A key is given twice, or no header can carry it.
+        TypeError: `keys` is a single string, or holds a value that is not a key.
+        ValueError: A key is given twice, or a header cannot carry it.
     """
     if isinstance(keys, str | bytes):
         raise TypeError("keys is a single text; expected a list of keys: keys=[KEY]")
@@ -101,13 +101,13 @@ def _configured() -> Iterable[Key]:
 
 
 def read_key_file(path: str | os.PathLike[str]) -> list[Key]:
-    """Read a file of keys: TOML, JSON lines, or a single line that is the key of an orchestrator.
+    """Read a key file: TOML, JSON lines, or a single line with the key of an orchestrator.
 
-    If the file's file system is mounted read-only, its permissions are not checked: container
-    engines mount secrets so, and decide who may read them.
+    If the file is on a read-only file system, its permissions are not checked: container engines
+    mount secrets in this way, and they decide who may read them.
 
     Raises:
-        KeyFileError: It cannot be read, others may read it, or it holds anything else.
+        KeyFileError: The file cannot be read, others may read or change it, or it is invalid.
     """
     try:
         with Path(path).open("rb") as file:
@@ -125,7 +125,7 @@ def read_key_file(path: str | os.PathLike[str]) -> list[Key]:
     try:
         entries = _ENTRIES.validate_python(_parse(content.decode()))
         keys = [entry.to_key() for entry in entries]
-        Keyring(keys)  # none is there twice
+        Keyring(keys)  # raises for a duplicate
     except ValidationError as error:
         first = error.errors(include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -1,13 +1,13 @@
 """Finding the application that a target names.
 
-`openenv._internal.targets` tells what a target names. Served are: ``module:attribute``; an
+`openenv._internal.targets` parses targets. These can be served: ``module:attribute``; an
 environment package, such as ``echo_env``; an environment's directory, which
 `openenv.manifest.directories` imports; a Python file, also as ``file.py:attribute``. The target may
 name an ASGI application, or an `Environment` class, which is then served.
 
-Or it names an environment of another library, such as ``gymnasium:CartPole-v1``: see
-`openenv.wrappers.targets`. ``python:module:Class?argument=value`` is a class of any of these
-libraries, or of this one, and arguments for it.
+A target may also name an environment of another library, such as ``gymnasium:CartPole-v1``: see
+`openenv.wrappers.targets`. ``python:module:Class?argument=value`` names a class of one of these
+libraries or of OpenEnv, with its arguments.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ TARGET_SCHEMES = LIBRARY_SCHEMES
 
 
 class TargetError(OpenEnvError, ValueError):
-    """The target names nothing that can be served; the text says what was expected."""
+    """The target cannot be served; the message says what was expected."""
 
 
 class RunsElsewhere(TargetError):
-    """The target names a server, an image or a repository: no code for this process to import.
+    """The target names a server, an image or a repository, so there is no code to import here.
 
     Attributes:
         reason: What the target is.
@@ -68,11 +68,11 @@ class RunsElsewhere(TargetError):
 
 
 def load_target(target: str = ".") -> Any:
-    """Import the target and return the ASGI application.
+    """Import the target and return its ASGI application.
 
     Raises:
-        RunsElsewhere: It names a server, an image or a repository of the Hub.
-        TargetError: There is nothing of that name, or it cannot be served.
+        RunsElsewhere: The target names a server, an image or a repository of the Hub.
+        TargetError: The target does not exist or cannot be served.
     """
     named = check_runs_here(target)
     if named.kind is TargetKind.LIBRARY:
@@ -85,10 +85,10 @@ def load_target(target: str = ".") -> Any:
 
 
 def check_runs_here(text: str) -> Target:
-    """Check that a target names code to import, and return the target taken apart.
+    """Check that a target names code to import, and return the parsed target.
 
     Raises:
-        RunsElsewhere: It names a server, an image or a repository of the Hub.
+        RunsElsewhere: The target names a server, an image or a repository of the Hub.
     """
     target = parse_target(text, local_files=True)
     if target.kind is TargetKind.SERVER:
@@ -123,13 +123,12 @@ def _from_path(target: Target) -> Any:
 
 
 def load_recorded(target: str) -> Any:
-    """Import the target named in a file, and return an ASGI application that serves the environment
-    only.
+    """Import the target named in a file, and return an ASGI application that serves an environment.
 
-    The caller has checked that the code is known, or that the user agreed to run it.
+    The caller must have checked that the code is known, or that the user agreed to run it.
 
     Raises:
-        TargetError: There is nothing of that name, or it is no environment.
+        TargetError: The target does not exist, or is not an environment.
     """
     from openenv.server.workers import managers_of
 
@@ -146,7 +145,7 @@ def load_recorded(target: str) -> Any:
 
 
 def _parse_reference(target: str) -> LibraryTarget:
-    """Take a target of another library apart."""
+    """Parse a target of another library."""
     try:
         named = parse_library_target(target)
     except AdapterError as error:
@@ -188,7 +187,7 @@ def _from_package(name: str) -> Any:
         return _application(_import(name), "")
     directory = Path(next(iter(found.submodule_search_locations)))
     module, _, attribute = _app(read_manifest(directory)).partition(":")
-    if module.split(".")[0] == "server":  # any other name is absolute
+    if module.split(".")[0] == "server":  # any other module name is absolute
         module = f"{name}.{module}"
     return _application(_import(module), attribute)
 
@@ -223,7 +222,7 @@ def _from_directory(path: Path, attribute: str) -> Any:
 def _own_module(directory: EnvironmentDirectory, module: str) -> str | None:
     """Return the module of a directory's application; None if there is no application.
 
-    The name in its manifest may begin with that of the package.
+    The module name in the manifest may begin with the name of the package.
     """
     package, _, rest = module.partition(".")
     candidates = [module, rest] if package == directory.name else [module]
@@ -234,7 +233,7 @@ def _own_module(directory: EnvironmentDirectory, module: str) -> str | None:
 
 @contextlib.contextmanager
 def _chdir(path: Path) -> Iterator[None]:
-    """Import in the directory, since modules may read files beside them, as under uvicorn."""
+    """Change the directory while importing, since modules may read files beside them."""
     before = Path.cwd()
     os.chdir(path)
     try:
@@ -281,7 +280,7 @@ def _serve(environment: Any) -> Any:
 def session_limit(environment: type[Any]) -> int | None:
     """Return the limit that is set for a class's sessions; None is the default of `create_app`.
 
-    A class that lets only one session live in a process declares it, and has no other limit.
+    A class that allows only one session per process declares that itself.
     """
     is_shared = getattr(environment, "SUPPORTS_CONCURRENT_SESSIONS", False)
     return max_concurrent_envs() if is_shared else None
@@ -301,7 +300,7 @@ def _only_candidate(module: ModuleType) -> Any:
 
 
 def _own(module: ModuleType) -> list[type[Environment[Any, Any, Any]]]:
-    """List the environment classes that a module defines itself."""
+    """Return the environment classes that are defined in the module itself."""
     return [
         value
         for value in vars(module).values()

@@ -1,7 +1,7 @@
 """`/metrics`: the counters of a server, in the Prometheus format.
 
-The numbers are those of `openenv.execution.metrics`, and what follows from the sessions themselves;
-they are put into form when somebody asks.
+The numbers come from `openenv.execution.metrics` and from the sessions themselves. They are
+formatted only on request.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ class Metrics:
         self._labels = {"environment": manager.spec.name}
 
     def describe(self) -> list[Metric]:
-        """Describe nothing in advance, since `collect` does."""
+        """Return nothing, since `collect` describes the metrics."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Put the numbers into form."""
+        """Yield all metrics."""
         gauge, counter, manager = self._gauge, self._counter, self._manager
         counters, sessions, executors = manager.counters, manager.sessions(), manager.executors
         latencies = counters.latencies
@@ -168,7 +168,7 @@ class Metrics:
         return self._family(HistogramMetricFamily, name, buckets, label)
 
     def _family(self, form: Any, name: str, values: Any, label: str) -> Metric:
-        """Return a family of one value; or, if there is a label, of one for each of its values."""
+        """Return a metric family with one value, or, if there is a label, one per label value."""
         labels = [*self._labels, *([label] if label else ())]
         family: Metric = form(f"openenv_{name}", DESCRIPTIONS[name], labels=labels)
         for of, value in (values if isinstance(values, dict) else {"": values}).items():
@@ -178,7 +178,7 @@ class Metrics:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Return the counts in Prometheus's manner: of all durations up to a bound."""
+    """Return cumulative counts, as Prometheus has them: of all durations up to each bound."""
     total, buckets = 0, []
     for bound, count in zip([*map(str, BOUNDS_S), "+Inf"], histogram.counts, strict=True):
         total += count
@@ -187,7 +187,7 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
 
 
 def _under_way(sessions: list[Session]) -> tuple[int, int, float]:
-    """Count the running and the waiting calls, and the seconds since the oldest arrived."""
+    """Return the number of running and waiting calls, and the age in seconds of the oldest."""
     running = waiting = 0
     oldest = now = time.monotonic()
     for session in sessions:

@@ -1,8 +1,8 @@
-"""Web pages that are not the server's own have no business here.
+"""Protection from web pages that are not the server's own.
 
-A page in its user's browser can send requests, and open WebSockets, to servers that only the user's
-machine reaches. The browser says which page it is, in the `Origin` header, and by which name it
-has found the server, in `Host`. Programs that are no browsers send no `Origin`.
+A page in a user's browser can send requests, and open WebSockets, to servers that only the user's
+machine can reach. The browser names the page in the `Origin` header, and in `Host` the name by
+which it found the server. Programs other than browsers send no `Origin`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from openenv.execution.manager import SessionManager
 from openenv.server.refusals import refuse
 from openenv.settings import allowed_hosts, allowed_origins
 
-# By these names containers reach the machine that they run on. `internal` is nobody's to register.
+# Names by which containers reach their host machine. No one can register a name in `internal`.
 OF_CONTAINERS = ("host.docker.internal", "host.containers.internal")
 
 
 class OriginGuard:
     """ASGI middleware that refuses pages of other origins (403), malformed hosts (400), and, on
-    loopback, hosts that anybody may have made up (421).
+    loopback, unknown host names, which DNS rebinding may have made up (421).
     """
 
     def __init__(self, app: ASGIApp, manager: SessionManager) -> None:
@@ -55,17 +55,17 @@ class Pages:
     def check(
         self, headers: Iterable[tuple[bytes, bytes]], server: tuple[str, int | None] | None
     ) -> None:
-        """Check that a request may be here.
+        """Check that a request is allowed.
 
         Args:
-            headers: Its headers, with names in lower case.
-            server: The address and port that it came to.
+            headers: The request's headers, with names in lower case.
+            server: The address and port that received the request.
 
         Raises:
-            MalformedHostError: Its `Host` is no name with an optional port, or there are several.
-            NotPermittedError: It is of a page of another origin.
-            WrongHostError: It has found a server on loopback by a name that anybody may have made
-                up.
+            MalformedHostError: `Host` is not a name with an optional port, or there are several.
+            NotPermittedError: The request is from a page of another origin.
+            WrongHostError: The request reached a server on loopback by a host name that is not this
+                machine's own, nor in OPENENV_ALLOWED_HOSTS.
         """
         origin = host = forwarded = ""
         for name, value in headers:
@@ -73,11 +73,11 @@ class Pages:
                 continue
             text = value.decode("latin-1").strip().lower()
             if name == b"host":
-                # Two of them are no request of a browser's (RFC 9112, 3.2; RFC 6454, 7.3).
+                # A browser never sends two (RFC 9112, 3.2; RFC 6454, 7.3).
                 host = text if host in ("", text) else f"{host}, {text}"
             elif name == b"origin":
                 origin = text if origin in ("", text) else f"{origin}, {text}"
-            else:  # no page can send it elsewhere unasked
+            else:  # a page cannot set this header without permission
                 forwarded = text
         if host and _HOST.fullmatch(host) is None:
             raise MalformedHostError(f"Host: {host!r:.200}; expected one name, or name:port")
@@ -96,24 +96,24 @@ class Pages:
                 )
 
 
-# The host and the port of a `Host` header, and nothing else; an origin has a scheme too.
+# The host and port of a `Host` header and nothing else; an origin also has a scheme.
 _HOST = re.compile(r"(?P<name>\[[0-9a-z:.%]+\]|[^\s@:/\\?#,\[\]]+)(?::(?P<port>\d{0,5}))?")
 _PLACE = re.compile(rf"(?:[a-z][a-z0-9+.-]*://)?{_HOST.pattern}/?")
 
 
 @functools.lru_cache(maxsize=256)
 def _place(url: str) -> tuple[str, int | None]:
-    """Return the host and the port that an origin or a host names; None is the usual port."""
+    """Return the host and the port in an origin or a `Host` header; None for a default port."""
     found = _PLACE.fullmatch(url)
-    if found is None:  # such as one with a user, which neither has (RFC 9110, 4.2.4; RFC 6454, 6.2)
-        return f'"{url}"', None  # which is no name
+    if found is None:  # such as one with a user, which is invalid (RFC 9110, 4.2.4; RFC 6454, 6.2)
+        return f'"{url}"', None  # equal to no valid name
     port = int(found["port"] or 0)
     return found["name"].strip("[]").rstrip("."), None if port in (0, 80, 443) else port
 
 
 @functools.lru_cache(maxsize=256)
 def _is_own(name: str) -> bool:
-    """Say whether a host name surely belongs to this machine. No DNS can rebind an address."""
+    """Return whether a host name surely means this machine. DNS cannot rebind an address."""
     if name == "localhost" or name.endswith(".localhost") or name in OF_CONTAINERS:
         return True
     try:

@@ -17,10 +17,10 @@ Record = str | os.PathLike[str] | RecordingOptions
 def recording_options(
     record: Record | None, *, every_session: bool = True
 ) -> RecordingOptions | None:
-    """Return how to record, by options, a directory or OPENENV_RECORD; None for no recording.
+    """Return the recording options from an argument or OPENENV_RECORD; None for no recording.
 
     Raises:
-        ValueError: The limits that the environment variables set are no numbers.
+        ValueError: A limit in the environment variables is not a number.
     """
     if isinstance(record, RecordingOptions):
         return record
@@ -31,10 +31,10 @@ def recording_options(
 
 
 def record_sessions(app: Any, target: str, options: RecordingOptions) -> None:
-    """Have the sessions of `app`, which `target` names, recorded.
+    """Record the sessions of `app`, which `target` names.
 
     Raises:
-        TargetError: It serves no environment that was made by `create_app` or `HTTPEnvServer`.
+        TargetError: `app` serves no environment made by `create_app` or `HTTPEnvServer`.
     """
     managers = managers_of(app)
     if not managers:

@@ -10,11 +10,11 @@ from openenv.errors import OpenEnvError, words
 from openenv.execution.manager import SessionManager
 
 POLICY_VIOLATION = 1008  # RFC 6455, section 7.4.1
-MAX_REASON_BYTES = 123  # of a close frame
+MAX_REASON_BYTES = 123  # limit for the reason in a close frame
 
 
 def error_response(error: Exception, manager: SessionManager | None = None) -> Response:
-    """Return the response to an error, and count the error in `manager`."""
+    """Return the response for an error, and count the error in `manager`."""
     if manager is None:
         return responses.error_response(error)
     manager.counters.failed(error)
@@ -24,10 +24,10 @@ def error_response(error: Exception, manager: SessionManager | None = None) -> R
 async def refuse(
     error: OpenEnvError, scope: Scope, receive: Receive, send: Send, manager: SessionManager
 ) -> None:
-    """Refuse a request or the handshake of a WebSocket, and count the error.
+    """Refuse a request or a WebSocket handshake, and count the error.
 
-    A handshake is answered by an HTTP response if the web server can send one there, otherwise by
-    closing with 1008.
+    A handshake is answered with an HTTP response if the web server supports that, and otherwise by
+    closing with code 1008.
     """
     if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
         await error_response(error, manager)(scope, receive, send)

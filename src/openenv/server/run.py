@@ -1,7 +1,7 @@
-"""Running a server: what ``openenv serve``, an environment's ``main`` and providers all call.
+"""Running a server: called by ``openenv serve``, an environment's ``main`` and the providers.
 
-``python -m openenv.server.run TARGET`` is the same without the command line's own imports; a
-provider starts it, and has it write the port that it listens on into a file.
+``python -m openenv.server.run TARGET`` does the same without the imports of the command line. A
+provider starts it this way, and has it write its port into a file.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from openenv.settings import (
 )
 from openenv.types import Action, Observation, State
 
-# A client answers pings from its event loop, which a trainer may block for minutes (an optimizer
-# step). One that crashed is noticed at once all the same: its system closes the connection.
+# A client answers pings on its event loop, which a trainer may block for minutes (an optimizer
+# step). A crash is still noticed at once: the client's operating system closes the connection.
 PING_INTERVAL_S = 20
 PING_TIMEOUT_S = 600
 SHUTDOWN_GRACE_S = 10
-OWN_FILES = 64  # descriptors of a server that are no connections, roughly
+OWN_FILES = 64  # rough number of a server's descriptors that are not connections
 LISTEN_BACKLOG = 4096
 TICK_S = 0.1
-INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+INTERRUPTED = 130  # exit status of a program that Ctrl-C ended
 logger = logging.getLogger(__name__)
 
 TARGET_VARIABLE = "OPENENV_TARGET"
@@ -81,7 +81,7 @@ def serve(
     ssl_keyfile: str | os.PathLike[str] | None = None,
     ssl_keyfile_password: str | None = None,
 ) -> None:
-    """Serve until told to stop. SIGTERM and SIGINT close every environment first.
+    """Serve until stopped. SIGTERM and SIGINT close every environment first.
 
     Args:
         app: An ASGI application; with `reload`, a target (see `openenv.server.loading`), since
@@ -90,15 +90,15 @@ def serve(
         port: The port to listen on.
         bound: A socket that is already listening, instead of `host` and `port`.
         reload: Restart when files change.
-        reload_dirs: Where to look for changes.
-        ssl_certfile: The server's certificate (PEM), with those that it is signed by: it then
-            speaks TLS, and nothing else.
-        ssl_keyfile: The certificate's private key (PEM); by default it is in the same file.
-        ssl_keyfile_password: What the private key is encrypted with.
+        reload_dirs: Directories to watch for changes.
+        ssl_certfile: The server's certificate (PEM), with the intermediate certificates. The
+            server then accepts only TLS.
+        ssl_keyfile: The certificate's private key (PEM); by default in the same file.
+        ssl_keyfile_password: The password of the private key.
 
     Raises:
-        SystemExit: The server did not start; its log says why.
-        TargetError: There are keys, and the application would let everybody in all the same.
+        SystemExit: The server did not start, or lost its workers for good; the log says why.
+        TargetError: Keys are configured, but the application would not ask for them.
     """
     address = host if bound is None else bound.getsockname()[0]
     options = _options() | {"host": address, "port": port}
@@ -125,17 +125,17 @@ def serve(
 
 
 def has_keys(app: Any) -> bool:
-    """Say whether every environment that an application serves needs a key."""
+    """Return whether an application has environments and all of them need a key."""
     managers = managers_of(app)
     return bool(managers) and all(manager.keys is not None for manager in managers)
 
 
 def check_guarded(app: Any) -> None:
-    """See that keys which are there are asked for: a door that only looks locked is worse than an
+    """Check that configured keys are asked for: a door that only looks locked is worse than an
     open one.
 
     Raises:
-        TargetError: The application would let everybody in.
+        TargetError: Keys are configured, but the application serves no environment of `create_app`.
     """
     if not (api_key() or api_key_file()) or has_keys(app):
         return
@@ -161,11 +161,11 @@ def _options() -> dict[str, Any]:
 
 
 class _Nothing(Environment[Action, Observation, State]):
-    """An environment for warming up, of which no instance is made."""
+    """An environment for warming up, which is never instantiated."""
 
 
 def warm_up() -> None:
-    """Do once what every forked server would repeat: see `openenv._internal.forkserver`."""
+    """Do once the work that forked servers would repeat: see `openenv._internal.forkserver`."""
     from openenv.server.app import create_app
 
     options: dict[str, Any] = {**_options(), "log_config": None}
@@ -175,14 +175,14 @@ def warm_up() -> None:
 
 
 def _raise_open_files(app: Any) -> None:
-    """Allow as many connections as the system does, since each takes a descriptor; and say so where
-    that is fewer than the sessions that `app` would hold.
+    """Raise the limit of open files to the system's maximum, since each connection takes one, and
+    warn if the limit is below the number of sessions that `app` may hold.
     """
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # some systems lie about the hard limit
+        with contextlib.suppress(ValueError, OSError):  # some systems report a wrong hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = sum(manager.max_sessions for manager in managers_of(app))
@@ -198,10 +198,10 @@ def _raise_open_files(app: Any) -> None:
 
 
 class _OpenEnvServer(uvicorn.Server):
-    """Stops at once, and in order even where a client says goodbye in the same moment.
+    """A uvicorn server that stops at once, and cleanly even if a client leaves at that moment.
 
     Attributes:
-        is_hopeless: It ended since there are no places for environments, and will be none.
+        is_hopeless: The server ended because no environment can run in it any more.
     """
 
     def __init__(self, config: uvicorn.Config, managers: Sequence[SessionManager] = ()) -> None:
@@ -217,7 +217,7 @@ class _OpenEnvServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def main_loop(self) -> None:
-        # uvicorn looks every 0.1 s whether it was told to stop.
+        # uvicorn itself checks only every 0.1 s whether it should stop.
         self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
         counter = 0
         while not await self.on_tick(counter):
@@ -232,18 +232,18 @@ class _OpenEnvServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # uvicorn sends such a client a second close frame, which raises, and then leaves without
-        # telling the application that it ends.
+        # telling the application about the shutdown.
         from websockets.exceptions import InvalidState
 
         try:
             await super().shutdown(sockets)
         except InvalidState:
-            await asyncio.sleep(0.01)  # then that client has left
+            await asyncio.sleep(0.01)  # by then that client has left
             await self.shutdown(sockets)
 
 
 def _log_config() -> dict[str, Any]:
-    """uvicorn's, but with every line on stderr, and without secrets."""
+    """Return uvicorn's logging configuration, with all lines on stderr and without secrets."""
     config = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
     config["handlers"]["access"]["stream"] = "ext://sys.stderr"
     if log_format() == "json":
@@ -267,7 +267,7 @@ class _AccessFormatter(uvicorn.logging.AccessFormatter):
 def serve_from_command_line(app: Any, *, host: str = "0.0.0.0", port: int = 8000) -> None:
     """Serve `app`, with ``--host`` and ``--port`` from the command line.
 
-    It is what an environment's ``main`` calls, so that ``uv run server --port 9000`` works.
+    An environment's ``main`` calls this function, so that ``uv run server --port 9000`` works.
     """
     parser = argparse.ArgumentParser(description="Serve this environment.")
     parser.add_argument("--host", default=host, help="address to listen on (%(default)s)")
@@ -283,18 +283,18 @@ def serve_from_command_line(app: Any, *, host: str = "0.0.0.0", port: int = 8000
         serve(app, host=arguments.host, port=arguments.port, **tls)
     except TargetError as error:
         raise SystemExit(f"error: {error}") from None
-    except KeyboardInterrupt:  # every environment is closed by now
+    except KeyboardInterrupt:  # every environment is already closed
         raise SystemExit(INTERRUPTED) from None
 
 
 def show_errors(app: Any) -> None:
-    """Have clients of `app` sent the text of every exception."""
+    """Send clients of `app` the text of every exception."""
     for manager in managers_of(app):
         manager.debug = True
 
 
 def target_app() -> Any:
-    """Load the application of the process that `reload` starts."""
+    """Load the application; called in the process that `reload` starts."""
     set_up_logs()
     app = load_target(os.environ[TARGET_VARIABLE])
     check_guarded(app)
@@ -302,7 +302,7 @@ def target_app() -> Any:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve what the command line says, and return an exit code."""
+    """Serve the target of the command line, and return an exit code."""
     arguments = _parse(argv)
     set_up_logs()
     _apply_limits(arguments.limit)
@@ -331,7 +331,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(str(error))
     try:
         serve(app, host=arguments.host, bound=bound, **tls)
-    except KeyboardInterrupt:  # every environment is closed by now
+    except KeyboardInterrupt:  # every environment is already closed
         return INTERRUPTED
     return 0
 
@@ -362,10 +362,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def tls_options(
     certfile: str | None, keyfile: str | None, password_file: str | None
 ) -> dict[str, Any]:
-    """Return the arguments of `serve` for TLS, after a check; empty without a certificate.
+    """Check the files and return the TLS arguments of `serve`; empty without a certificate.
 
     Raises:
-        TargetError: The files are not there, or do not belong together.
+        TargetError: A file is missing or invalid, or the files do not belong together.
     """
     if certfile is None:
         if keyfile is not None or password_file is not None:
@@ -373,7 +373,7 @@ def tls_options(
         return {}
     try:
         password = None if password_file is None else Path(password_file).read_text().rstrip("\r\n")
-        # A password that is missing must not be asked for on the terminal.
+        # Without a password, OpenSSL would ask for one on the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
             certfile, keyfile, password or (lambda: "")
         )
@@ -397,11 +397,11 @@ def bind(host: str, port: int) -> socket.socket:
     """Listen on a port before the application is ready, so that early clients wait.
 
     Raises:
-        OSError: The port is in use, or the address is none of this machine's.
+        OSError: The port is in use, or this machine does not have the address.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off only where the protocol is named; left on, it holds
-    # every answer that follows another on a connection back for 40 ms.
+    # asyncio turns off Nagle's algorithm only if the socket's protocol is named. Left on, it delays
+    # by 40 ms every answer that follows another on a connection.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,14 +1,14 @@
-"""WebSockets at the socket: a connection that an application of ours accepts leaves ASGI.
+"""WebSockets at the socket level: a connection that our application accepts leaves ASGI.
 
-uvicorn hands the upgrade of a connection to a protocol class. Ours runs the application as ever,
-with its middleware and routes, but offers it, as an extension of the ASGI scope, to take the socket
-over. The endpoint of `/ws` accepts the offer: from then on `picows` (a WebSocket implementation in
-Cython) parses frames and hands them straight to the connection. An ASGI message costs more than
+uvicorn hands a connection's upgrade to a protocol class. Ours runs the application as usual, with
+its middleware and routes, but offers to hand over the socket, as an extension of the ASGI scope.
+The endpoint of `/ws` accepts the offer: from then on `picows` (a WebSocket implementation in
+Cython) parses frames and passes them straight to the connection. An ASGI message costs more than
 a quick step.
 
-The class is chosen by `openenv.server.run`, or by the application itself when a plain
-``uvicorn module:app`` starts it. Under any other server frames go through ASGI, and so they do for
-clients that are to have them compressed (`OPENENV_COMPRESS`).
+`openenv.server.run` chooses the class, or the application itself if a plain ``uvicorn module:app``
+starts it. Under other servers frames go through ASGI. So do frames for clients that want
+compression, if it is enabled (`OPENENV_COMPRESS`).
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ from openenv.server.websocket import (
 )
 from openenv.settings import compresses
 
-READ_BUFFER_BYTES = 4096  # at first; it grows with the frames
+READ_BUFFER_BYTES = 4096  # initially; the buffer grows with the frames
 CLOSE_TIMEOUT_S = 10.0
-# picows copies what it sends up to this size. Of a larger frame it lends the head to the event
-# loop, which sends it later, after the next frame has overwritten it (2.3.1, `WSTransport.send`).
+# picows copies a frame up to this size before sending. The head of a larger frame is only lent to
+# the event loop, which sends it later, when the next frame has overwritten it (picows 2.3.1).
 COPIED_BYTES = 8192
 
-# Members of an enumeration are slow to look up.
+# Enum members are slow to look up.
 _TEXT, _BINARY, _CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
 _CLOSE, _PING = WSMsgType.CLOSE, WSMsgType.PING
 
 logger = logging.getLogger(__name__)
-# An adapter, since picows makes a logger of its own for every connection out of a plain one.
+# An adapter, since picows derives a new logger for every connection from a plain logger.
 _picows_logger = logging.LoggerAdapter(logging.getLogger("openenv.server.picows"), {})
 logging.getLogger("openenv.server.picows").setLevel(logging.WARNING)
 
 
 def _is_of_server(record: logging.LogRecord) -> bool:
-    """Say whether a log record reports an error of the server, not of a peer.
+    """Return whether a log record reports an error of the server rather than of a peer.
 
-    A peer is told of its own errors, and must not be able to fill the log.
+    Peers are sent their own errors, and must not be able to fill the log.
     """
     return not str(record.msg).startswith(("WS parser error", "on_ws_frame raised WSProtocolError"))
 
@@ -80,7 +80,7 @@ logging.getLogger("openenv.server.picows").addFilter(_is_of_server)
 
 
 class SocketChannel(WSListener):
-    """The channel of a connection, which picows calls with the client's frames."""
+    """The channel of a connection; picows calls it with the client's frames."""
 
     __slots__ = (
         "_backlog",
@@ -122,11 +122,11 @@ class SocketChannel(WSListener):
         self._fragments: Fragments | None = None
         self._is_paused = self._is_ending = self._said_goodbye = False
         self.is_clogged = False
-        self._ping: bytes | None = None  # one that is not answered while the client does not read
-        self.is_alive = True  # since it was last looked after
+        self._ping: bytes | None = None  # an unanswered ping of a client that does not read
+        self.is_alive = True  # a frame has arrived since the last check
         self.silent_since: float | None = None
 
-    # ------------------------------------------------------------------ what picows calls
+    # ------------------------------------------------------------------ called by picows
 
     def accept(self, request: WSUpgradeRequest) -> Any:
         """Answer the handshake."""
@@ -141,13 +141,13 @@ class SocketChannel(WSListener):
         self._keepalive.channels.add(self)
         assert self._serve is not None
         self.connection = self._serve(self)
-        self._serve = None  # it would keep what it was made of
+        self._serve = None  # its closure would keep the handshake's objects alive
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self.is_alive = True
         kind = frame.msg_type
         if transport.is_close_frame_sent and kind is not _CLOSE:
-            return  # picows goes on after an error, even with the frame that was too big
+            return  # picows continues after an error, even with the frame that was too big
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             raise WSProtocolError(WSCloseCode.PROTOCOL_ERROR, "reserved bits are set")
         if kind is _TEXT or kind is _BINARY or kind is _CONTINUATION:
@@ -161,12 +161,12 @@ class SocketChannel(WSListener):
                     message = message.decode()
                 except UnicodeDecodeError:
                     raise _no_text() from None
-            if self.connection is not None:  # otherwise another channel has taken its place
+            if self.connection is not None:  # otherwise another channel has replaced this one
                 self.connection.receive(message)
         elif kind is _CLOSE:
             self._close_came(transport, frame)
         elif kind is _PING and self.is_clogged:
-            # A client that does not read is answered once it has: only the last of its pings
+            # A client that does not read gets its answer once it reads, and only to the last ping
             # (RFC 6455, section 5.5.3).
             self._ping = frame.get_payload_as_bytes()
         elif kind is _PING:
@@ -215,7 +215,7 @@ class SocketChannel(WSListener):
         if self.connection is not None:
             self.connection.go_on()
 
-    # ------------------------------------------------------------------ what a connection calls
+    # ------------------------------------------------------------------ called by the connection
 
     def send(self, frame: bytes) -> None:
         assert self._transport is not None
@@ -232,7 +232,7 @@ class SocketChannel(WSListener):
             self._backlog.note(len(frame))
 
     def _send_large(self, transport: WSTransport, frame: bytes) -> None:
-        """Do as picows does, with a head that nothing overwrites (RFC 6455, section 5.2)."""
+        """Send like picows, but with a head that nothing overwrites (RFC 6455, section 5.2)."""
         if not (transport.is_close_frame_sent or transport.is_disconnected):
             size, first = len(frame), 0x82 if self._kind is _BINARY else 0x81
             is_short = size < 2**16
@@ -275,10 +275,10 @@ class SocketChannel(WSListener):
         else:
             socket.resume_reading()
 
-    # ------------------------------------------------------------------ what the server calls
+    # ------------------------------------------------------------------ called by the server
 
     def ping(self) -> None:
-        """Ask whether the client is there."""
+        """Check that the client is still there."""
         assert self._transport is not None
         self._transport.send_ping()
 
@@ -301,7 +301,7 @@ def _no_text() -> WSProtocolError:
     return WSProtocolError(WSCloseCode.INVALID_TEXT, "this is no UTF-8")
 
 
-# These say that something has gone wrong on the way; with any other a client leaves.
+# These codes mean that an accident happened; with any other code a client leaves on purpose.
 _ACCIDENTS = (
     WSCloseCode.ABNORMAL_CLOSURE,
     WSCloseCode.INTERNAL_ERROR,
@@ -309,9 +309,9 @@ _ACCIDENTS = (
     WSCloseCode.BAD_GATEWAY,
 )
 
-# What answers a close frame whose code must not be on the wire (RFC 6455, section 7.4.1).
+# Replies to close frames whose code must not be on the wire (RFC 6455, section 7.4.1).
 _ANSWERS = {
-    WSCloseCode.NO_INFO: WSCloseCode.OK,  # it has none
+    WSCloseCode.NO_INFO: WSCloseCode.OK,  # the frame has no code
     WSCloseCode.ABNORMAL_CLOSURE: WSCloseCode.PROTOCOL_ERROR,
 }
 
@@ -321,8 +321,8 @@ class Keepalive:
 
     Args:
         loop: The server's event loop.
-        interval_s: How long a client may be silent before it is pinged; None pings nobody.
-        timeout_s: How long one that is pinged may stay silent; None is for ever.
+        interval_s: Seconds of silence after which a client is pinged; None sends no pings.
+        timeout_s: Seconds that a pinged client may stay silent; None for no limit.
     """
 
     CHANNELS_A_TICK = 256
@@ -363,10 +363,10 @@ class Keepalive:
 
 
 class SocketProtocol(asyncio.Protocol):
-    """The protocol of a connection that asks for a WebSocket, under uvicorn.
+    """The protocol of a connection that requests a WebSocket, under uvicorn.
 
-    It calls the application. If that takes the socket over, picows goes on with it. If it answers
-    in the ordinary way, by ASGI messages, uvicorn's own protocol does.
+    This class calls the application. If the application takes over the socket, picows continues.
+    If it answers in the ordinary way, with ASGI messages, uvicorn's own protocol continues.
     """
 
     def __init__(
@@ -383,7 +383,7 @@ class SocketProtocol(asyncio.Protocol):
         self._ordinary: asyncio.Future[tuple[Any, Any]] | None = None
         self._is_finished: asyncio.Future[None] | None = None
 
-    # ------------------------------------------------------------------ what uvicorn calls
+    # ------------------------------------------------------------------ called by uvicorn
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -394,10 +394,10 @@ class SocketProtocol(asyncio.Protocol):
         self._server_state.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._head:  # nothing may come before the handshake is answered
+        if self._head:  # a client must not send before the handshake is answered
             self._transport.abort()
             return
-        self._head = data  # uvicorn passes the request on as a whole
+        self._head = data  # uvicorn passes the whole request at once
         task = self._calling = self._loop.create_task(self._call(self._scope()))
         self._server_state.tasks.add(task)
         task.add_done_callback(self._server_state.tasks.discard)
@@ -406,7 +406,7 @@ class SocketProtocol(asyncio.Protocol):
         """Note that the server stops; called by uvicorn."""
         self._transport.close()
 
-    # ------------------------------------------------------------------ what the application sees
+    # ------------------------------------------------------------------ the application's call
 
     def _scope(self) -> dict[str, Any]:
         first, *lines = self._head.removesuffix(b"\r\n\r\n").split(b"\r\n")
@@ -449,12 +449,12 @@ class SocketProtocol(asyncio.Protocol):
         except Exception as error:
             failure = error
         finally:
-            scope["extensions"].clear()  # which refer to this protocol: let nothing live on
-        if self._transport is None:  # it was taken over
+            scope["extensions"].clear()  # they refer to this protocol, and would keep it alive
+        if self._transport is None:  # the socket was taken over
             if failure is not None:
                 logger.error("the application failed after the handshake", exc_info=failure)
             return
-        await self._use_ordinary()  # which answers for an application that has not
+        await self._use_ordinary()  # answers if the application did not
         assert self._is_finished is not None
         if failure is None:
             self._is_finished.set_result(None)
@@ -469,13 +469,13 @@ class SocketProtocol(asyncio.Protocol):
         _, send = await self._use_ordinary()
         await send(message)
 
-    # ------------------------------------------------------------------ one way or the other
+    # ------------------------------------------------------------------ uvicorn or picows
 
     async def _use_ordinary(self) -> tuple[Any, Any]:
         """Hand the connection over to uvicorn's protocol; return its ASGI `receive` and `send`.
 
-        Where nobody is there any more, or the protocol refuses the handshake, nothing will ever
-        be received: the call of the application ends.
+        If the client is gone or the protocol refuses the handshake, nothing will ever be received,
+        so the call of the application is canceled.
         """
         if self._ordinary is None:
             self._ordinary = self._loop.create_future()
@@ -497,41 +497,41 @@ class SocketProtocol(asyncio.Protocol):
             if not is_there or not ordinary.handshake_initiated or ordinary.handshake_complete:
                 assert self._calling is not None
                 self._calling.cancel()
-            if self._is_lost:  # nobody else would tell it
+            if self._is_lost:  # `ordinary` would not learn it otherwise
                 self._loop.call_soon(ordinary.connection_lost, None)
         return await asyncio.shield(self._ordinary)
 
     async def _bridge(self, scope: Any, receive: Any, send: Any) -> None:
-        """Stand in for the application, which is being called already."""
+        """Stand in for the application, which is already being called."""
         assert self._ordinary is not None and self._is_finished is not None
         self._ordinary.set_result((receive, send))
         await self._is_finished
 
     def take_over(self, serve: ServeChannel, subprotocol: str | None, limits: Limits) -> None:
-        """Go on with picows; the application has nothing more to do with this connection."""
+        """Continue with picows; the application has no more to do with this connection."""
         transport, self._transport = self._transport, None
         connections = self._server_state.connections
         connections.discard(self)
-        if transport.is_closing():  # the client has left already
+        if transport.is_closing():  # the client has already left
             return
         keepalive = _keepalive_of(self._config, self._loop)
         channel = SocketChannel(serve, subprotocol, connections, keepalive, limits)
         protocol = _picows_protocol(channel, limits.max_message_bytes)
-        transport.pause_reading()  # uvloop looks at the kind of protocol when it starts to read
+        transport.pause_reading()  # uvloop checks the protocol's type when it starts to read
         transport.set_protocol(protocol)
         notice_dead_peer(transport, limits.dead_peer_s)
         try:
             protocol.connection_made(transport)
             _feed(protocol, self._handshake)
         except BaseException:
-            transport.abort()  # nobody else knows of it any more
+            transport.abort()  # no other code knows about it any more
             raise
         if not transport.is_closing():
             transport.resume_reading()
 
 
 def _is_local(transport: Any) -> bool:
-    """Say whether a socket is a Unix socket; picows takes TCP sockets only."""
+    """Return whether a socket is a Unix socket; picows takes only TCP sockets."""
     connection = transport.get_extra_info("socket")
     return connection is not None and connection.family == getattr(socket, "AF_UNIX", None)
 
@@ -543,8 +543,8 @@ _EXTENSIONS = b"sec-websocket-extensions"
 def _passed_on(head: bytes) -> bytes:
     """Return the request for uvicorn's protocol, without keys, which that protocol may log.
 
-    Without OPENENV_COMPRESS the request for compression is removed too. The application has seen
-    the request unchanged.
+    Without OPENENV_COMPRESS the request for compression is removed too. The application has
+    already seen the original request.
     """
     hidden = _SECRET if compresses() else (*_SECRET, _EXTENSIONS)
     first, *lines = head.split(b"\r\n")
@@ -553,8 +553,8 @@ def _passed_on(head: bytes) -> bytes:
 
 
 class _Ordinary(WebSocketsSansIOProtocol):
-    """uvicorn's protocol, with bounded pongs: a client that does not read gets the last pong only,
-    as from picows's channel (RFC 6455, section 5.5.3). uvicorn keeps all pongs.
+    """uvicorn's protocol, with a bound on pongs: a client that does not read gets only the last
+    pong, as from the picows channel (RFC 6455, section 5.5.3). uvicorn keeps all pongs.
     """
 
     _pong = b""
@@ -575,15 +575,15 @@ class _Ordinary(WebSocketsSansIOProtocol):
 def _handshake(headers: list[tuple[bytes, bytes]]) -> bytes:
     """Return the handshake in the form that picows takes; empty for an invalid handshake.
 
-    Browsers and others send many forms, and picows keeps the handshake as long as the connection
-    lasts. If the handshake is invalid (RFC 6455, section 4.2.1), uvicorn's protocol answers.
+    Clients send many forms, and picows keeps the handshake for as long as the connection lasts.
+    uvicorn's protocol answers an invalid handshake (RFC 6455, section 4.2.1).
     """
     versions = [value for name, value in headers if name == b"sec-websocket-version"]
     keys = [value for name, value in headers if name == b"sec-websocket-key"]
     try:
         ((key,), is_right) = keys, versions == [b"13"]
         is_right = is_right and len(base64.b64decode(key, validate=True)) == 16
-    except ValueError:  # no key, or several, or one that is no base64
+    except ValueError:  # no key, several, or invalid base64
         return b""
     return _HANDSHAKE % key if is_right else b""
 
@@ -596,18 +596,18 @@ _HANDSHAKE = (
 
 def _picows_protocol(channel: SocketChannel, max_bytes: int) -> Any:
     return WSProtocol(
-        None,  # host and path: a client's
+        None,  # host and path are for clients
         None,
         False,
         channel.accept,
         _picows_logger,
         True,
-        None,  # handshake timeout: it has come already
-        False,  # pings: by Keepalive, without a task for every connection
+        None,  # handshake timeout: the handshake has already arrived
+        False,  # pings: sent by Keepalive, without a task for every connection
         20,
         20,
         WSAutoPingStrategy.PING_WHEN_IDLE,
-        False,  # pongs: `SocketChannel`, which knows who does not read
+        False,  # pongs: sent by `SocketChannel`, which knows which clients do not read
         max_bytes,
         None,
         READ_BUFFER_BYTES,

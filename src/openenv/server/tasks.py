@@ -1,8 +1,8 @@
-"""The Task API: which tasks there are.
+"""The Task API: the routes that list an environment's tasks.
 
-Six routes below the environment's name, and one that says the name. They answer for the tasks that
-the server was given (`create_app(..., tasks=...)`), or else for those that the environment has by
-itself; see `openenv.tasks.TaskProvider`. What tasks are scored by is never told.
+There are six routes: one returns the environment's name, and five are below that name. They list
+the tasks that the server was given (`create_app(..., tasks=...)`), or else the environment's own;
+see `openenv.tasks.TaskProvider`. The data that tasks are scored by are never sent.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ TAG = "Task API"
 
 
 class TaskRoute(BodyRoute):
-    """A route below the environment's name, which yields to a route of the application.
+    """A route below the environment's name, which yields to other routes of the application.
 
     Attributes:
-        environment_name: The name.
+        environment_name: The environment's name.
     """
 
     environment_name = ""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match the request, unless another route of the application does."""
+        """Match the request, unless another route of the application matches it."""
         match, child = super().matches(scope)
         name: str = child.get("path_params", {}).get("env_name", "")
         is_own = name.lower() == self.environment_name.lower()
@@ -54,10 +54,10 @@ class TaskRoute(BodyRoute):
 
 
 def _is_elsewhere(scope: Scope, is_own: bool) -> bool:
-    """Say whether another route of the application is for a request.
+    """Return whether another route of the application handles a request.
 
-    An application that is mounted at a path above takes every request there. It has those below
-    another environment's name; those below this one's are for this one.
+    An application that is mounted at a path above takes every request there. It gets those below
+    another environment's name; those below this environment's name stay here.
     """
     for route in scope["app"].router.routes:
         if isinstance(route, TaskRoute) or (is_own and isinstance(route, Mount)):
@@ -69,7 +69,7 @@ def _is_elsewhere(scope: Scope, is_own: bool) -> bool:
 
 
 def task_routes(manager: SessionManager) -> APIRouter:
-    """Build the routes of tasks. Production mode leaves these out."""
+    """Build the routes of tasks. Production mode omits these."""
     router = APIRouter(route_class=TaskRoute)
     own, service = manager.spec.name, TaskService(manager)
 
@@ -126,10 +126,10 @@ def task_routes(manager: SessionManager) -> APIRouter:
 
 
 def give_tasks(app: Any, target: str, tasks: ServedTasks) -> None:
-    """Have the environment of `app`, which `target` names, begin these tasks.
+    """Make the environment of `app`, which `target` names, serve these tasks.
 
     Raises:
-        TargetError: It serves no environment, or several.
+        TargetError: `app` serves no environment, or several.
     """
     managers = managers_of(app)
     if len(managers) != 1:

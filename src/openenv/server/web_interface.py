@@ -33,7 +33,7 @@ def _factory_of(instance: Any) -> Callable[[], Any]:
             f"expected an environment class, a factory or an instance, not "
             f"{type(instance).__name__}"
         )
-    instance.close = lambda: None  # outlives all sessions; the creator closes it
+    instance.close = lambda: None  # the instance outlives all sessions; its creator closes it
 
     def factory() -> Any:
         return instance

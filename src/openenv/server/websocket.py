@@ -1,7 +1,7 @@
 """`/ws`: an ASGI WebSocket as the channel of a connection.
 
-Where the web server offers its socket (see `openenv.server.socket`), the connection takes it
-over, and no frame passes through ASGI. Any other server is served by ASGI messages.
+If the web server offers its socket (see `openenv.server.socket`), the connection takes it over, and
+no frame passes through ASGI. With other servers, frames travel as ASGI messages.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from openenv.protocol.v1.codec import SUBPROTOCOLS, codec_named, is_binary
 from openenv.server.auth import warn_if_open
 from openenv.settings import hide_keys
 
-# Under this name a server offers its socket, in the extensions of the ASGI scope.
+# The name under which a server offers its socket in the extensions of the ASGI scope.
 SOCKET_EXTENSION = "openenv.socket"
-UNSENT_BYTES = 2**16  # that many are kept before no more is listened to, as by a socket
+UNSENT_BYTES = 2**16  # at this many unsent bytes, reading pauses, as with a socket
 FAREWELL_S = 0.5
-_NON_FINITE_HEADER = NON_FINITE_HEADER.lower().encode()  # as ASGI has the names of headers
-# With any other close code a client leaves. For a connection that has just ended uvicorn says 1005.
+_NON_FINITE_HEADER = NON_FINITE_HEADER.lower().encode()  # the form of header names in ASGI
+# With any other close code a client leaves on purpose. uvicorn gives 1005 for a lost connection.
 ACCIDENTS = (1005, 1006, 1011, 1013, 1014)
 
 AnyConnection = ServedConnectionV0 | ServedConnectionV1
@@ -51,7 +51,7 @@ def max_unread_bytes(limits: Limits, connection: AnyConnection | None) -> int:
 
 
 class WebSocketChannel:
-    """Frames over an accepted ASGI WebSocket, which a writer task sends."""
+    """Frames over an accepted ASGI WebSocket, sent by a writer task."""
 
     def __init__(self, websocket: WebSocket, limits: Limits, *, is_binary: bool) -> None:
         self.connection: AnyConnection | None = None
@@ -100,11 +100,11 @@ class WebSocketChannel:
         self.is_cut.set()
 
     def stop(self) -> None:
-        """Stop watching, since the client has gone."""
+        """Stop watching the client, since it has gone."""
         self._backlog.stop()
 
     async def read(self) -> None:
-        """Hand every frame to the connection, as fast as the connection serves and the client
+        """Pass every frame to the connection, no faster than the connection serves and the client
         reads.
         """
         while True:
@@ -150,7 +150,7 @@ async def _serve(
     ]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if tasks[1].done():  # writing may fail before it is read how the client has left
+        if tasks[1].done():  # writing may fail before the client's close frame is read
             await asyncio.wait(tasks[:1], timeout=FAREWELL_S)
     finally:
         connection: AnyConnection | None = channel.connection
@@ -169,10 +169,10 @@ async def _serve(
 
 
 class WebSocketEndpoint:
-    """An ASGI application of a WebSocket path.
+    """The ASGI application of a WebSocket path.
 
     Args:
-        connection: The class of connections; by default that of the version that is agreed.
+        connection: The class of connections; by default that of the negotiated version.
     """
 
     def __init__(
@@ -184,13 +184,13 @@ class WebSocketEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         session_id = query_of(scope, "session_id")
         is_old = self._connection is not None or session_id is not None
-        # A client that attaches to a session by id speaks version 0, with one session a connection.
+        # A client that attaches to a session by id speaks version 0: one session per connection.
         offered = () if is_old else scope["subprotocols"]
         subprotocol = next((name for name in offered if name in SUBPROTOCOLS), None)
         extensions = scope.get("extensions") or {}
         debug = self._manager.debug or IN_PROCESS_EXTENSION in extensions
 
-        # What `serve` holds lives for long: the scope is no part of it.
+        # `serve` lives as long as the connection, so it must not hold the scope.
         principal, both = principal_of(scope), ends(scope.get("client"), scope.get("server"))
         if principal is not None and principal.session_id is not None:
             session_id = principal.session_id
@@ -226,7 +226,7 @@ class WebSocketEndpoint:
 
 
 def query_of(scope: Scope, name: str) -> str | None:
-    """Return the last value of a parameter in the query of a URL."""
+    """Return the last value of a parameter in a URL's query; None without the parameter."""
     values = parse_qs(scope["query_string"].decode("latin-1")).get(name)
     return values[-1] if values else None
 
@@ -242,7 +242,7 @@ def websocket_route(
 class AdoptsUvicorn:
     """ASGI middleware that makes uvicorn offer sockets to the application.
 
-    ``uvicorn module:app`` is how most servers are started, so it must be no slower than ours.
+    Most servers are started with ``uvicorn module:app``, so that must be no slower than ours.
     """
 
     def __init__(self, app: ASGIApp, manager: SessionManager) -> None:
@@ -257,7 +257,7 @@ class AdoptsUvicorn:
                 from openenv.server import socket
 
                 socket.use_at(config)
-                if "httptools" in sys.modules:  # the other parser of uvicorn's, h11, has bounds
+                if "httptools" in sys.modules:  # uvicorn's other parser, h11, has bounds
                     from openenv.server import heads
 
                     heads.use_at(config)
@@ -265,12 +265,12 @@ class AdoptsUvicorn:
                 self._manager.knows_its_web_server = True
                 if self._manager.keys is None and config.uds is None and config.fd is None:
                     warn_if_open(config.host)
-                if threading.current_thread() is threading.main_thread():  # it serves, no more
+                if threading.current_thread() is threading.main_thread():  # it only serves
                     hide_keys()
         await self._app(scope, receive, send)
 
     def _agree(self, config: Any) -> None:
-        """Have the same limit on messages here and there, and note whether others serve too."""
+        """Use the same message size limit in uvicorn and here, and note whether it has workers."""
         manager = self._manager
         manager.has_siblings = (config.workers or 1) > 1
         if config.ws_max_size == UVICORNS_MAX_BYTES:
@@ -280,21 +280,21 @@ class AdoptsUvicorn:
             manager.limits = limits
 
 
-UVICORNS_MAX_BYTES = 2**24  # its own default for the size of a message
-WRAPPINGS = 5  # at most, around what a server passes as `receive`
+UVICORNS_MAX_BYTES = 2**24  # uvicorn's default for the size of a message
+WRAPPINGS = 5  # maximum depth of wrappers around the `receive` that a server passes
 
 
 def owners_of(receive: Any, wrappings: int = WRAPPINGS) -> Iterator[Any]:
-    """Iterate over the objects behind an ASGI `receive`, of which one is its server.
+    """Iterate over the objects behind an ASGI `receive`; one of them is its server.
 
-    Middleware may have wrapped `receive` in functions, as FastAPI's telemetry does, or in a request
-    of Starlette's.
+    Middleware may have wrapped `receive` in functions, as FastAPI's telemetry does, or in a
+    Starlette request.
     """
     owner = getattr(receive, "__self__", None)
     yield owner
     inner = [getattr(owner, "_receive", None)]
     for cell in getattr(receive, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # an empty one
+        with contextlib.suppress(ValueError):  # an empty cell
             inner.append(cell.cell_contents)
     for one in inner:
         if wrappings and callable(one):

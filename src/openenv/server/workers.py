@@ -1,4 +1,4 @@
-"""The way in which worker processes find the environments of an application."""
+"""How worker processes find the environments of an application."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from openenv.tasks.served import ServedTasks
 
 
 def note_manager(app: Any, manager: SessionManager) -> None:
-    """Note on an application that `manager`'s environments are served."""
+    """Record on an application that it serves `manager`'s environments."""
     managers: list[SessionManager] = getattr(app.state, "openenv_managers", [])
     app.state.openenv_managers = [*managers, manager]
 
 
 def managers_of(app: Any) -> list[SessionManager]:
-    """Return the managers of an application and of the applications mounted in or wrapped by it."""
+    """Return the managers of an application and of the applications inside or wrapped by it."""
     return list(dict.fromkeys(_walk(app, set())))
 
 
@@ -39,10 +39,10 @@ def _walk(app: Any, seen: set[int]) -> Iterator[SessionManager]:
 
 
 def serve_from_workers(app: Any, target: str, count: int) -> None:
-    """Have worker processes hold the environments of `app`, which `target` names.
+    """Make worker processes hold the environments of `app`, which `target` names.
 
     Raises:
-        TargetError: It serves none that was made by `create_app` or `HTTPEnvServer`.
+        TargetError: `app` serves no environment made by `create_app` or `HTTPEnvServer`.
     """
     managers = managers_of(app)
     if not managers:
@@ -63,10 +63,10 @@ def _spec_of_target(target: str, number: int, tasks: ServedTasks | None) -> Envi
 
 
 def spec_source(spec: EnvironmentSpec) -> Source:
-    """Say how another process makes the same spec.
+    """Return a function with which another process makes the same spec.
 
     Raises:
-        TypeError: It cannot import the environment or its models.
+        TypeError: Another process cannot import the environment, its models or its tasks.
     """
     source = functools.partial(
         EnvironmentSpec,

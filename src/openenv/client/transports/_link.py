@@ -1,4 +1,4 @@
-"""The listener of a WebSocket, apart from `websocket`, which does not import picows."""
+"""The listener of a WebSocket, in its own module so that `websocket` need not import picows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT, BINARY, CONTINUATION, CLOSE = (
     WSMsgType.CONTINUATION,
     WSMsgType.CLOSE,
 )
-UNREAD_FRAMES = 4096  # before the server is left waiting
+UNREAD_FRAMES = 4096  # at this many, reading stops until frames are read
 DEAD_PEER_S = 60.0
 
 
@@ -36,13 +36,13 @@ class WebSocketLink(FrameQueue, WSListener):
         subprotocol: The subprotocol that the server has chosen.
         options: The client's options.
         route: The server behind a gateway that the WebSocket leads to.
-        spread: Maximum number of sessions on the connection, as a gateway wants it.
-        wanted: Cleared once nobody waits for the connection any more, which is cut then.
+        spread: Maximum number of sessions that a gateway wants on the connection.
+        wanted: Cleared once no caller waits for the connection any longer; it is then cut.
 
     Attributes:
-        subprotocol: As above.
-        route: As above.
-        spread: As above.
+        subprotocol: See `Args`.
+        route: See `Args`.
+        spread: See `Args`.
         ends: The addresses and ports of this end and of the server's.
     """
 
@@ -71,7 +71,7 @@ class WebSocketLink(FrameQueue, WSListener):
         self._timer: asyncio.TimerHandle | None = None
         self._noticing: asyncio.Task[None] | None = None
 
-    # ------------------------------------------------------------------ what picows calls
+    # ------------------------------------------------------------------ called by picows
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
@@ -90,9 +90,9 @@ class WebSocketLink(FrameQueue, WSListener):
         self._is_alive = True
         kind = frame.msg_type
         if transport.is_close_frame_sent and kind is not CLOSE:
-            return  # picows goes on after an error, even with the frame that was too big
+            return  # picows continues after an error, even with the frame that was too big
         if frame.fin and (kind is TEXT or kind is BINARY) and not self._fragments.is_open:
-            # A bytearray, so that arrays that are views of it can be written to.
+            # A bytearray, so that arrays that are views of it are writable.
             payload = bytearray(frame.get_payload_as_memoryview())
             if self.receiver is not None:
                 self.receiver.on_frame(payload)
@@ -134,11 +134,11 @@ class WebSocketLink(FrameQueue, WSListener):
         self.end(ending)
 
     async def _notice(self, transport: WSTransport) -> None:
-        """Retrieve the error that picows keeps and would otherwise report."""
+        """Retrieve the error that picows keeps and would otherwise log."""
         with contextlib.suppress(Exception):
             await transport.wait_disconnected()
 
-    # ------------------------------------------------------------------ what the transport calls
+    # ------------------------------------------------------------------ called by the transport
 
     def send(self, frame: bytes) -> None:
         """Send a frame.
@@ -159,7 +159,7 @@ class WebSocketLink(FrameQueue, WSListener):
         return frame
 
     def attach(self, receiver: Receiver) -> None:
-        """Hand all frames to `receiver` from now on."""
+        """Pass all frames to `receiver` from now on."""
         super().attach(receiver)
         self._read_on()
 
@@ -171,7 +171,7 @@ class WebSocketLink(FrameQueue, WSListener):
                 self._transport.underlying_transport.resume_reading()
 
     async def close(self) -> None:
-        """Say goodbye, and wait until the server has said goodbye too, unless cancelled."""
+        """Send a close frame and wait until the server has closed too, unless canceled."""
         transport = self._transport
         if transport is None or transport.is_disconnected:
             return
@@ -179,14 +179,14 @@ class WebSocketLink(FrameQueue, WSListener):
             transport.send_close(WSCloseCode.OK)
         try:
             while not transport.is_disconnected:
-                with contextlib.suppress(WSError):  # it says why the connection has ended
+                with contextlib.suppress(WSError):  # the reason why the connection has ended
                     await transport.wait_disconnected()
         except asyncio.CancelledError:
             self.abort()
             raise
 
     def leave(self) -> None:
-        """Say goodbye, and wait for nothing."""
+        """Send a close frame without waiting."""
         transport = self._transport
         if transport is not None and not transport.is_disconnected:
             with contextlib.suppress(WSError):
@@ -198,10 +198,10 @@ class WebSocketLink(FrameQueue, WSListener):
         if transport is not None and not transport.is_disconnected:
             transport.underlying_transport.abort()
 
-    # ------------------------------------------------------------------ is the server there?
+    # ------------------------------------------------------------------ keepalive
 
     def _look(self) -> None:
-        """Ping a silent server, and give up a server that stays silent."""
+        """Ping a silent server, and give up on a server that stays silent."""
         assert self._transport is not None and self._options.ping_interval_s is not None
         if self._is_alive:
             self._silent_since = None
@@ -210,7 +210,7 @@ class WebSocketLink(FrameQueue, WSListener):
         limit = self._options.ping_timeout_s
         silent = self._silent_since
         if silent is not None and limit is not None and self._loop.time() - silent > limit:
-            # The loop may have been blocked meanwhile: what has come by now is read first.
+            # The loop may have been blocked meanwhile: frames that have arrived are read first.
             self._timer = self._loop.call_later(0.001, self._give_up)
             return
         self._is_alive = False
@@ -226,7 +226,7 @@ class WebSocketLink(FrameQueue, WSListener):
 
 
 def _ending_of(transport: WSTransport) -> TransportClosed:
-    """Return why a connection ended without a goodbye of the server."""
+    """Return why a connection ended without a close frame from the server."""
     handshake = transport.close_handshake
     sent = None if handshake is None else handshake.sent
     if sent is None:

@@ -77,7 +77,7 @@ class ASGITransport(InProcessTransport):
             text: str | None = message.get("text")
             self.put(bytearray(message["bytes"]) if text is None else text)
             return
-        self._handshake.put_nowait(message)  # read by `connect` alone
+        self._handshake.put_nowait(message)  # only `connect` reads this queue
         if kind == "websocket.close":
             code = message.get("code", 1000)
             why = f"the application closed the connection ({code})"
@@ -121,10 +121,10 @@ def _scope(
 async def request(
     app: ASGIApp, path: str, body: bytes | None, headers: Mapping[str, str]
 ) -> tuple[int, bytes]:
-    """Make an HTTP request of an application: a GET, or a POST of JSON where there is a body.
+    """Send an HTTP request to an application: a GET, or a POST of JSON if there is a body.
 
     Returns:
-        The status, and the body of the answer.
+        The status and body of the response.
 
     Raises:
         ConnectError: The application gave no answer.

@@ -17,7 +17,7 @@ class TransportClosed(Exception):
 
     Attributes:
         code: The WebSocket close code (RFC 6455, section 7.4), if there is one.
-        by_peer: The other side said goodbye; otherwise the transport broke.
+        by_peer: The other side closed it properly; otherwise the transport broke.
     """
 
     def __init__(self, reason: str, code: int | None = None, *, by_peer: bool = False) -> None:
@@ -30,24 +30,24 @@ class Receiver(Protocol):
     """The receiver of a transport's frames, called on the transport's loop."""
 
     def on_frame(self, frame: str | bytes | bytearray) -> None:
-        """Take the next frame."""
+        """Handle the next frame."""
         ...
 
     def on_closed(self, error: TransportClosed) -> None:
-        """Note that no frame will come any more; called once, after the last frame."""
+        """Note that no more frames will come; called once, after the last frame."""
         ...
 
 
 class Transport(Protocol):
-    """Carries the frames of a connection. A transport is opened once, and not again.
+    """Carries the frames of a connection. A transport is opened only once.
 
-    Frames wait to be read by `receive`, as in a handshake, until a receiver is attached.
+    Until a receiver is attached, frames wait for `receive`, as in a handshake.
 
     Attributes:
-        subprotocol: The WebSocket subprotocol agreed with the server; None is version 0.
+        subprotocol: The WebSocket subprotocol agreed with the server; None means version 0.
         ends: The addresses and ports of this end and of the server's; None if there are none.
         route: The server behind a gateway that the transport leads to; None without a gateway.
-        spread: Maximum number of sessions that a gateway wants on one connection; None is any.
+        spread: Maximum number of sessions that a gateway wants on one connection; None for any.
     """
 
     subprotocol: str | None
@@ -59,7 +59,7 @@ class Transport(Protocol):
         """Open the transport; the attributes are valid from then on.
 
         Args:
-            route: The server behind the gateway to go to; by default the gateway chooses.
+            route: The server behind the gateway to connect to; by default the gateway chooses.
 
         Raises:
             ConnectError: No server answers there.
@@ -67,7 +67,7 @@ class Transport(Protocol):
         ...
 
     def send(self, frame: bytes) -> None:
-        """Send a frame, or keep the frame until sending is possible.
+        """Send a frame, or buffer it until it can be sent.
 
         Raises:
             TransportClosed: The transport is closed.
@@ -87,25 +87,25 @@ class Transport(Protocol):
         ...
 
     def attach(self, receiver: Receiver) -> None:
-        """Hand all frames to `receiver` from now on, first those that wait to be read."""
+        """Pass all frames to `receiver` from now on, beginning with those that wait to be read."""
         ...
 
     async def close(self) -> None:
-        """Close the transport, and wait for the end. Safe to repeat."""
+        """Close the transport and wait until it is closed. Safe to repeat."""
         ...
 
     def abort(self) -> None:
-        """Cut an open transport, and wait for nothing."""
+        """Cut an open transport without waiting."""
         ...
 
 
 class FrameQueue:
-    """Keeps frames until a receiver is attached, and hands frames on from then on.
+    """Keeps frames until a receiver is attached, and then passes them on.
 
     Attributes:
-        frames: Frames that nobody has read yet.
+        frames: Unread frames.
         ending: Why no more frames will come; None while they may.
-        receiver: Gets the frames; None while they wait to be read.
+        receiver: Receives the frames; None while they wait to be read.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class FrameQueue:
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, frame: str | bytes | bytearray) -> None:
-        """Hand a frame on, or keep the frame until a receiver is attached."""
+        """Pass a frame on, or keep it until a receiver is attached."""
         if self.receiver is not None:
             self.receiver.on_frame(frame)
         else:
@@ -150,7 +150,7 @@ class FrameQueue:
             self._waiter.set_result(None)
 
     def attach(self, receiver: Receiver) -> None:
-        """Hand all frames to `receiver` from now on; see `Transport.attach`."""
+        """Pass all frames to `receiver` from now on; see `Transport.attach`."""
         while self.frames:
             receiver.on_frame(self.frames.popleft())
         self.receiver = receiver
@@ -159,7 +159,7 @@ class FrameQueue:
 
 
 class InProcessTransport(FrameQueue):
-    """A transport without a network, which has no addresses and does not break."""
+    """A transport without a network: it has no addresses and does not break."""
 
     def __init__(self, subprotocol: str | None = None) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class InProcessTransport(FrameQueue):
 
 
 def refused(where: str, status: int, body: bytes | None) -> ConnectError:
-    """Return the error for a handshake that a server answered with a status, and maybe a reason."""
+    """Return the error for a handshake that a server refused with a status and maybe a reason."""
     try:
         reason = f"{json.loads(body or b'')['detail']} (status {status})"
     except (ValueError, TypeError, LookupError):

@@ -1,4 +1,4 @@
-"""A transport through memory: the server's own session code, without a socket."""
+"""A transport in memory: the server's own session code, without a socket."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from openenv.protocol.v1.codec import codec_named, is_binary
 class MemoryTransport(InProcessTransport):
     """A connection to a `SessionManager` in this process.
 
-    Both ends are one program, so errors are told in full.
+    Both ends are one program, so error messages are complete.
 
-    The manager belongs to its connections: the last one that ends closes it, and with it the
-    threads that its environments may share. A later one opens it again.
+    The manager belongs to its connections: when the last one ends, the manager is closed, with the
+    threads that its environments may share. A later connection opens the manager again.
     """
 
     _users: ClassVar[WeakKeyDictionary[SessionManager, int]] = WeakKeyDictionary()
@@ -94,7 +94,7 @@ class _ServerEnd:
 
     def send(self, frame: bytes) -> None:
         if not self._client._is_closed:
-            # A bytearray, so that arrays that are views of it can be written to.
+            # A bytearray, so that arrays that are views of it are writable.
             self._client.put(bytearray(frame))
 
     def close(self, code: int) -> None:
@@ -104,7 +104,7 @@ class _ServerEnd:
         self._client._shut()
 
     def pause(self) -> None:
-        """Do nothing: the client waits for answers, and the frames are in memory already."""
+        """Do nothing: the client waits for answers, and its frames are already in memory."""
 
     def resume(self) -> None:
-        """Nothing."""
+        """Do nothing."""

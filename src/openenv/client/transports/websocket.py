@@ -1,4 +1,4 @@
-"""A transport over a WebSocket, by `picows`, which parses frames in compiled code."""
+"""A WebSocket transport, based on `picows`, which parses frames in compiled code."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ else:
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _SECRET_HEADERS = ("authorization", "x-api-key", "cookie")
 
-READ_BUFFER_BYTES = 16 * 1024  # at first; it grows with the frames
+READ_BUFFER_BYTES = 16 * 1024  # initially; the buffer grows with the frames
 NO_LIMIT = 2**62
 MAX_REDIRECTS = 5
-TICKS_TO_NOTICE = 20  # of a loop, until its transport has closed a socket that is at its end
+TICKS_TO_NOTICE = 20  # ticks for a loop's transport to notice a shut-down socket and close it
 
 
 def websocket_url(base_url: str) -> str:
-    """Turn a base URL (``http``, ``https``, ``ws``, ``wss`` or no scheme) into that of `/ws`.
+    """Turn a base URL (``http``, ``https``, ``ws``, ``wss`` or no scheme) into the URL of `/ws`.
 
-    It may be any address that the server prints: see `openenv._internal.addresses`.
+    Any address that the server prints is accepted; see `openenv._internal.addresses`.
 
     Raises:
-        ValueError: It has another scheme.
+        ValueError: The URL has another scheme.
     """
     url = server_root(base_url)
     scheme, rest = url.split("://", 1) if "://" in url else ("ws", url)
@@ -57,9 +57,9 @@ def websocket_url(base_url: str) -> str:
 
 @dataclass(frozen=True)
 class WebSocketOptions:
-    """Limits, headers and key of a connection; times in seconds, None for no limit.
+    """Limits, headers and key of a connection. Times are in seconds; None means no limit.
 
-    Without a key, `openenv._internal.net.keys.key_for` finds it.
+    Without a key, `openenv._internal.net.keys.key_for` looks it up.
     """
 
     connect_timeout_s: float | None = 10.0
@@ -75,7 +75,8 @@ class WebSocketOptions:
 class WebSocketTransport:
     """A WebSocket connection.
 
-    Messages are not compressed: on a loopback or cluster network that costs more than it saves.
+    Messages are not compressed: on a loopback or cluster network compression costs more time than
+    it saves.
     """
 
     def __init__(self, url: str, options: WebSocketOptions | None = None) -> None:
@@ -101,7 +102,7 @@ class WebSocketTransport:
             raise _connect_error(self._url, error) from error
         self.subprotocol, self.ends = link.subprotocol, link.ends
         self.route, self.spread = link.route, link.spread
-        # Every frame goes this way; a layer less is a twentieth of what a step takes.
+        # Every frame passes here; one layer less saves a twentieth of a step's time.
         self.send = link.send  # type: ignore[method-assign]
 
     def send(self, frame: bytes) -> None:
@@ -115,7 +116,7 @@ class WebSocketTransport:
         self._open_link().attach(receiver)
 
     def has_frame(self) -> bool:
-        """Say whether a frame waits to be read."""
+        """Return whether a frame waits to be read."""
         return self._link is not None and bool(self._link.frames)
 
     async def close(self) -> None:
@@ -156,7 +157,7 @@ async def _connected(url: str, options: WebSocketOptions) -> Any:
 
 
 def _redirected(url: str, error: Any) -> str | None:
-    """Return the target of a redirect, as a `ws` or `wss` URL, which is what picows takes."""
+    """Return the target of a redirect as a `ws` or `wss` URL, the form that picows takes."""
     response = error.response
     if response is None or int(response.status) not in (301, 302, 303, 307, 308):
         return None
@@ -184,9 +185,9 @@ async def _connected_there(url: str, options: WebSocketOptions, headers: dict[st
         _, link = await picows.ws_connect(
             _make_link(options, wanted),
             url,
-            # The caller's limit is for all of it. When that cancels a handshake, picows goes on
-            # with it all the same: until its socket is cut; or, through a proxy, for so long, or
-            # until it is answered and the link finds itself unwanted.
+            # The caller's limit covers everything. If it cancels a handshake, picows continues
+            # with it: until its socket is cut, or, through a proxy, until this timeout or until the
+            # handshake is answered and the link finds itself unwanted.
             websocket_handshake_timeout=options.connect_timeout_s,
             ssl_context=_tls.client_context(options.ca_file) if url.startswith("wss:") else None,
             logger_name=_picows_logger(),
@@ -198,7 +199,7 @@ async def _connected_there(url: str, options: WebSocketOptions, headers: dict[st
             use_aiofastnet=False,
             read_buffer_init_size=READ_BUFFER_BYTES,
         )
-        if link is None:  # which is how picows says that the peer left during the handshake
+        if link is None:  # picows reports in this way that the peer left during the handshake
             hint = "; if it speaks TLS, connect by https:// or wss://" if url[:3] == "ws:" else ""
             why = f"the server closed the connection during the handshake{hint}"
             raise ConnectionResetError(why)
@@ -210,10 +211,10 @@ async def _connected_there(url: str, options: WebSocketOptions, headers: dict[st
 
 
 async def _socket_to(host: str, port: int) -> socket.socket:
-    """Connect to the first of a host's addresses that answers, as `create_connection` does.
+    """Connect to the first address of a host that answers, as `create_connection` does.
 
     Raises:
-        OSError: None does.
+        OSError: No address answers.
     """
     errors: list[OSError] = []
     for family, address in await _addresses(host, port):
@@ -234,7 +235,7 @@ async def _socket_to(host: str, port: int) -> socket.socket:
 
 
 async def _addresses(host: str, port: int) -> list[tuple[int, Any]]:
-    for family in (socket.AF_INET, socket.AF_INET6):  # without a look-up, which takes a thread
+    for family in (socket.AF_INET, socket.AF_INET6):  # without a lookup, which takes a thread
         with contextlib.suppress(OSError, ValueError):
             socket.inet_pton(family, host)
             return [(family, (host, port))]
@@ -243,10 +244,10 @@ async def _addresses(host: str, port: int) -> list[tuple[int, Any]]:
 
 
 async def _cut(*sockets: socket.socket) -> None:
-    """Cut connections that are being made. The transport of the loop that has the socket of one, if
-    there is one, finds it at its end, and closes it.
+    """Cut connections that are being opened. If a loop's transport has the socket, it notices the
+    end of the stream and closes the socket.
 
-    A task that is cancelled meanwhile, once more perhaps, is so when they are closed.
+    If the task is canceled meanwhile, the cancellation takes effect after the sockets are closed.
     """
     given_up: BaseException | None = None
     for one in sockets:
@@ -259,7 +260,7 @@ async def _cut(*sockets: socket.socket) -> None:
             await asyncio.sleep(0)
         except asyncio.CancelledError as error:
             given_up = error
-        except GeneratorExit as error:  # its loop is gone
+        except GeneratorExit as error:  # the task's loop is gone
             given_up = error
             break
     for one in sockets:
@@ -271,8 +272,8 @@ async def _cut(*sockets: socket.socket) -> None:
 @functools.cache
 def _picows_logger() -> logging.LoggerAdapter[logging.Logger]:
     logger = logging.getLogger("openenv.client.picows")
-    logger.setLevel(logging.CRITICAL)  # errors are raised
-    # An adapter, since picows makes a logger of its own for every connection out of a plain one.
+    logger.setLevel(logging.CRITICAL)  # errors are raised instead
+    # An adapter, since picows derives a new logger for every connection from a plain logger.
     return logging.LoggerAdapter(logger, {})
 
 
@@ -300,27 +301,27 @@ def _connection_errors() -> tuple[type[Exception], ...]:
         OSError,
         picows.WSError,
         asyncio.TimeoutError,
-        ValueError,  # of a port or a host that cannot be
+        ValueError,  # from an invalid port or host
         ProxyError,
     )
 
 
 def _connect_error(url: str, error: Exception) -> ConnectError:
     where = _shown(url)
-    response = getattr(error, "response", None)  # of a handshake that was answered
+    response = getattr(error, "response", None)  # the answer to a handshake
     if response is not None and int(response.status) != 101:
         return refused(where, int(response.status), getattr(error, "raw_body", None))
     proxy = None
-    with contextlib.suppress(ValueError):  # of a URL or a variable, which the error tells itself
+    with contextlib.suppress(ValueError):  # of an invalid URL or variable, which `error` reports
         proxy = proxy_for(url)
     if proxy is None:
         return ConnectError(f"Failed to connect to {where}: {_words(error)}")
-    why = _words(error).partition("; is a server")[0]  # it is the proxy that should be there
+    why = _words(error).partition("; is a server")[0]  # the hint would be about the proxy
     return ConnectError(f"Failed to connect to {where} through {proxy}: {why}; {proxy.hint}")
 
 
 def _shown(url: str) -> str:
-    """Return a URL without the password; the URL may be invalid."""
+    """Return a URL without its password; the URL may be invalid."""
     scheme, _, rest = url.partition("://")
     place, slash, path = rest.partition("/")
     return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
@@ -338,7 +339,7 @@ def _words(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-HOSTNAME_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH and that of addresses, in x509_vfy.h
+HOSTNAME_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH and _IP_ADDRESS_MISMATCH, x509_vfy.h
 
 
 def _cure(error: ssl.SSLCertVerificationError) -> str:

@@ -1,8 +1,8 @@
-"""Connections of clients to sessions: frames in, calls of sessions, frames out.
+"""Connections of clients to sessions: frames in, session calls, frames out.
 
 ``v0`` serves protocol version 0 and ``v1`` version 1; ``connection.py`` has the same role in both.
 ``base.py`` holds the code that both share, ``json_rpc.py`` the JSON-RPC of the public package,
 ``harness.py`` the connection to an agent in an environment, and ``channel.py`` the interface of
-what carries the frames. None of these knows a web framework, so that the client's in-process
-transport uses the same code as a socket.
+what carries the frames. These modules use no web framework, so the client's in-process transport
+uses the same code as a socket.
 """

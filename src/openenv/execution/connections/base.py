@@ -31,11 +31,11 @@ from openenv.protocol.messages import MCPReply, Request
 from openenv.settings import ServerMode
 from openenv.tools.types import JsonRpcResponse
 
-# Unreadable frames, one after the other, after which a client is cut off.
+# A client is cut off after this many unreadable frames in a row.
 REFUSED_FRAMES = 1000
 LINGER_S = 5.0
 
-# The commands that requests ask for, by the type of the request.
+# The commands for requests, by the type of the request.
 COMMANDS: dict[str, Callable[[Request], Command]] = {
     "step": lambda request: Step(request.data, request.arguments),
     "reset": lambda request: Reset(request.data),
@@ -50,13 +50,13 @@ COMMANDS: dict[str, Callable[[Request], Command]] = {
 class ServedConnection:
     """The connection of a client: frames come in, sessions serve requests, and frames go out.
 
-    A connection is driven by calls of its channel, not by a task of its own, so that a step costs
-    no more than what it does, and a waiting client costs next to nothing. It listens while a
-    request is served, so that it notices at once when the client goes away.
+    Calls of the channel drive the connection, not a task of its own, so that a step costs no more
+    than its own work, and a waiting client costs next to nothing. The connection keeps listening
+    while a request is served, so it notices at once when the client leaves.
 
     Attributes:
-        hears_while_clogged: Listen to a client that does not read.
-        ended: Done when the client has gone and its sessions are closed, or left to the manager.
+        hears_while_clogged: Whether to listen to a client that does not read.
+        ended: Done when the client has left and its sessions are closed or left to the manager.
     """
 
     hears_while_clogged = False
@@ -87,11 +87,11 @@ class ServedConnection:
         self._channel = charge(channel, self._limited)
         self._is_simulation = manager.spec.mode is ServerMode.SIMULATION
         self._is_over = self._is_draining = self._is_paused = False
-        self._refused = 0  # frames since the last one that could be read
+        self._refused = 0  # unreadable frames since the last readable one
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def max_unread_bytes(self) -> int:
-        """Return how many bytes a client may leave unread."""
+        """Return the number of bytes that a client may leave unread."""
         return self._manager.limits.max_unread_bytes
 
     def note_cut_off(self) -> None:
@@ -99,9 +99,9 @@ class ServedConnection:
         self._counters.slow_readers_cut += 1
 
     def _command_of(self, request: Request) -> Command | None:
-        """Return the command that a request asks for; None for a request of another kind.
+        """Return the command for a request; None for a request of another kind.
 
-        In production mode nobody controls the environment, except by its tools.
+        In production mode clients control the environment only through its tools.
         """
         command_of = COMMANDS.get(request.type) if self._is_simulation else None
         return None if command_of is None else command_of(request)
@@ -116,13 +116,13 @@ class ServedConnection:
         return build_json_rpc_command(self._manager, session, request, self._principal)
 
     def json_rpc_failure(self, command: JsonRpcCommand, error: BaseException) -> MCPReply:
-        """Count an error of a JSON-RPC request, and return the answer."""
+        """Count the error of a JSON-RPC request, and return the answer."""
         self._counters.failed(error)
         return MCPReply(json_rpc_error(error, command.respond.id, debug=self._manager.debug))
 
 
 def closed_in_production(request_type: str) -> NotSupported:
-    """Return the error of a request that only a server in simulation mode serves."""
+    """Return the error for a request that only a server in simulation mode serves."""
     return NotSupported(
         f"this server runs in production mode, where time flows and nobody can {request_type}; "
         "what an agent can do there are the environment's tools, by MCP at /mcp",
@@ -131,16 +131,15 @@ def closed_in_production(request_type: str) -> NotSupported:
 
 
 def too_large(what: str, size: int, limit: int, cure: str) -> TooLargeError:
-    """Return the error of an answer that is larger than the client takes."""
+    """Return the error for an answer that is larger than the client accepts."""
     return TooLargeError(what, size, limit, f"raise OPENENV_MAX_MESSAGE_BYTES of the server{cure}")
 
 
 async def close_or_leave(manager: SessionManager, session: Session) -> None:
-    """Close the session of a client that has gone, or leave the session to the manager after
-    `LINGER_S`.
+    """Close the session of a client that has left, or leave it to the manager after `LINGER_S`.
 
-    A web server that shuts down waits for every client that is served, so a slow `close` of an
-    environment must not keep a connection alive.
+    A web server that shuts down waits for every client that is being served, so an environment's
+    slow `close` must not keep a connection alive.
     """
     session.attachments -= 1
     closing = asyncio.ensure_future(manager.close(session.id))

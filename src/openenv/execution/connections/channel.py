@@ -1,4 +1,4 @@
-"""Channels: what carries frames between a client and a connection of the server."""
+"""Channels, which carry frames between a client and a connection of the server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from openenv.execution.principal import Principal
 
-# Codes that close a WebSocket (RFC 6455, section 7.4.1).
+# WebSocket close codes (RFC 6455, section 7.4.1).
 NORMAL_CLOSURE = 1000
 PROTOCOL_ERROR = 1002
 INTERNAL_ERROR = 1011
@@ -14,10 +14,10 @@ SERVICE_RESTART = 1012
 
 
 class Channel(Protocol):
-    """Carries frames to a client. Once the client has gone, every method does nothing.
+    """Carries frames to a client. Once the client has left, every method does nothing.
 
     Attributes:
-        connection: Receives the client's frames (`receive`), and is told when the client has gone
+        connection: Receives the client's frames (`receive`), and is told when the client has left
             (`lose`) and when the channel is no longer clogged (`go_on`). None drops frames.
     """
 
@@ -25,19 +25,19 @@ class Channel(Protocol):
 
     @property
     def is_clogged(self) -> bool:
-        """Say whether the client does not read what is sent."""
+        """Whether the client does not read what is sent."""
         ...
 
     def send(self, frame: bytes) -> None:
-        """Send a frame, or keep the frame until the socket takes more."""
+        """Send a frame, or buffer it until the socket accepts more."""
         ...
 
     def close(self, code: int) -> None:
-        """Close from this side, with a code of RFC 6455, once all frames are sent."""
+        """Close from this side, with a code of RFC 6455, after all frames are sent."""
         ...
 
     def pause(self) -> None:
-        """Stop listening, since more has come than can be served."""
+        """Stop listening, since more has arrived than can be served."""
         ...
 
     def resume(self) -> None:
@@ -50,7 +50,7 @@ class Channel(Protocol):
 
 
 class ChargedChannel:
-    """A channel to a client with limits, which counts the bytes sent against the limits."""
+    """A channel to a client with limits; it counts the sent bytes against the limits."""
 
     connection: Any = None  # only the inner channel uses it
 
@@ -74,7 +74,7 @@ def charge(channel: Channel, limited: Principal | None) -> Channel:
 
 
 class LostChannel:
-    """Stands for a channel that broke. The resend buffer keeps what is sent meanwhile."""
+    """Replaces a channel that broke. The resend buffer keeps the frames sent meanwhile."""
 
     connection: Any = None
     is_clogged = True

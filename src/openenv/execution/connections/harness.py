@@ -1,15 +1,15 @@
 """`WS /harness`: a client talks to the agent in an environment, and follows the agent's work.
 
-The episode begins as the client comes, and is over when it leaves. Frames are those of RFC 005:
+The episode begins when the client connects, and is over when it leaves. Frames follow RFC 005:
 
     <- {"type": "session_started", "data": {"session_id": ..., "harness": ...}}
     -> {"type": "message", "content": "..."}
     <- {"type": "text_output", "timestamp": ..., "data": {...}}     and further events of the turn
     <- {"type": "turn_complete", "timestamp": ..., "data": {"response": ...}}
 
-A message that comes while a turn runs waits for its end. A frame that is no message is answered by
-``protocol_error``; the connection goes on. A turn that fails is answered by ``error``, with
-``recoverable`` false, and closes the socket.
+A message that arrives during a turn waits for its end. A frame that is not a message is answered
+with ``protocol_error``, and the connection continues. A turn that fails is answered with ``error``,
+with ``recoverable`` false, and closes the socket.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ EXPECTED = 'send {"type": "message", "content": "..."}'
 
 
 def may_be_harness(spec: EnvironmentSpec) -> bool:
-    """Say whether an agent may run in the environment; True if the class is not known yet."""
+    """Return whether an agent may run in the environment; True if the class is not known yet."""
     return spec.environment_class is None or is_harness(spec)
 
 
 def is_harness(spec: EnvironmentSpec) -> bool:
-    """Say whether an agent runs in the environment, which takes turns."""
+    """Return whether an agent runs in the environment and takes turns."""
     return hasattr(spec.environment_class, HARNESS_TURN)
 
 
@@ -56,7 +56,7 @@ class HarnessMessage(BaseModel):
 class HarnessConnection(ServedConnectionV0):
     """A connection to the agent in an environment.
 
-    A client that joins a session goes on with its episode, if one has begun.
+    A client that joins a session continues its episode, if one has begun.
     """
 
     __slots__ = ("_has_forwarded", "_is_ended")
@@ -121,13 +121,13 @@ class HarnessConnection(ServedConnectionV0):
         self._send(json.dumps({"type": kind, "data": data}).encode())
 
     def _forward(self, event: Any) -> None:
-        """Send an event of the turn that is under way."""
+        """Send an event of the current turn."""
         if self._call is not None and not self._is_over:
             self._has_forwarded = True
             self._send(to_json(event, inf_nan_mode="null", fallback=str))
 
     def end_turn(self, transition: Transition | None, error: BaseException | None) -> None:
-        """Go on after a turn."""
+        """Continue after a turn."""
         self._call = None
         if self._is_over:
             return
@@ -139,7 +139,7 @@ class HarnessConnection(ServedConnectionV0):
                 "recoverable": False,
             }
             self._send(to_json({"type": "error", "timestamp": time.time(), "data": why}))
-        elif not self._has_forwarded:  # it lives in another process
+        elif not self._has_forwarded:  # the environment is in another process
             for event in metadata.get("turn_events", ()):
                 self._send(to_json(event))
         has_failed = error is not None or "error" in metadata

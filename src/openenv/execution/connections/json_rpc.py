@@ -1,11 +1,11 @@
 """The JSON-RPC of clients of the public package.
 
-The methods are ``tools/list`` and ``tools/call``, and ``openenv/session/create`` and ``close``;
-there is no handshake and there are no notifications. Requests come by POST `/mcp`, by WebSocket
-`/mcp`, and in `mcp` frames of `/ws`. A request becomes a command (`JsonRpcCommand`), so that the
-session serves it in its turn, like a step. Only environments that have tools, or take actions that
-are calls of tools, answer it; by the standard protocol (`openenv.server.mcp.bridge`) every
-environment does.
+The methods are ``tools/list`` and ``tools/call``, ``openenv/session/create`` and ``close``, and our
+own ``openenv/session/agent_key``. There is no handshake and there are no notifications. Requests
+arrive by POST `/mcp`, by WebSocket `/mcp`, and in `mcp` frames of `/ws`. A request becomes a
+command (`JsonRpcCommand`), so that the session serves it in its turn, like a step. Only
+environments that have tools, or accept actions that are tool calls, answer such requests. With the
+standard protocol (`openenv.server.mcp.bridge`), every environment answers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ RequestId = str | int | None
 
 
 def read_json_rpc(frame: str | bytes) -> Any:
-    """Read the JSON of a frame; return an error response for anything but a single request."""
+    """Read the JSON of a frame; return an error response if it is invalid or an array."""
     try:
         data = parse_json(frame)
     except InvalidJSONError as error:
@@ -69,7 +69,7 @@ def encode_json_rpc(reply: MCPReply | JsonRpcResponse) -> bytes:
 
 
 def parse_request(data: Any) -> JsonRpcRequest | JsonRpcResponse:
-    """Read a request; return an error response for an invalid request."""
+    """Read a request; return an error response if it is invalid."""
     try:
         return JsonRpcRequest.model_validate(data)
     except ValidationError as error:
@@ -78,24 +78,24 @@ def parse_request(data: Any) -> JsonRpcRequest | JsonRpcResponse:
 
 @dataclass(frozen=True, slots=True)
 class JsonRpcCommand:
-    """The command that a JSON-RPC request asks for.
+    """The command for a JSON-RPC request.
 
     Attributes:
         command: The command for the session.
-        respond: Turns the session's reply into a response, where the environment lives.
+        respond: Converts the session's reply to a response, where the environment lives.
     """
 
     command: Command
     respond: JsonRpcResponder
 
     def encoder(self, encode: Encode) -> Encode:
-        """Return the encoder of replies that encodes the response by `encode`."""
+        """Return an encoder of replies that encodes the response with `encode`."""
         return JsonRpcEncoder(self.respond, encode)
 
 
 @dataclass(frozen=True, slots=True)
 class JsonRpcResponder:
-    """Turns a session's reply into a response. Agents get neither the reward nor `done`."""
+    """Converts a session's reply to a response. Agents get neither the reward nor `done`."""
 
     method: str
     support: ToolSupport
@@ -120,7 +120,7 @@ class JsonRpcResponder:
 
 @dataclass(frozen=True, slots=True)
 class JsonRpcEncoder:
-    """Turns a session's reply into an encoded response."""
+    """Converts a session's reply to an encoded response."""
 
     respond: JsonRpcResponder
     encode: Encode
@@ -129,8 +129,8 @@ class JsonRpcEncoder:
         return self.encode(MCPReply(self.respond(value)))
 
 
-# The fields of a tool as MCP has them, in the order of the public package, which calls `_meta` by
-# another name.
+# The fields of a tool in MCP, in the order of the public package, which has another name for
+# `_meta`.
 TOOL_FIELDS = (
     *("name", "title", "description", "inputSchema", "outputSchema"),
     *("icons", "annotations", "_meta", "execution"),
@@ -179,7 +179,7 @@ def issue_agent_key(
 
 
 def check_may_control(request: JsonRpcRequest, principal: Principal | None) -> None:
-    """Check that the client is no agent.
+    """Check that the client is not an agent.
 
     Raises:
         NotPermittedError: The client is an agent.
@@ -189,14 +189,14 @@ def check_may_control(request: JsonRpcRequest, principal: Principal | None) -> N
 
 
 def is_agent(principal: Principal | None) -> bool:
-    """Say whether a key is an agent's."""
+    """Return whether a key is an agent's."""
     return principal is not None and principal.role is Role.AGENT
 
 
 def build_tool_command(
     spec: EnvironmentSpec, request: JsonRpcRequest, principal: Principal | None
 ) -> JsonRpcCommand | JsonRpcResponse:
-    """Return the command of a request about tools, for any session, or an error response."""
+    """Return the command for a request about tools, for any session, or an error response."""
     fail = partial(JsonRpcResponse.error_response, request_id=request.id)
     if request.method not in ("tools/list", "tools/call"):
         return fail(Code.METHOD_NOT_FOUND, f"Method not found: {request.method}")

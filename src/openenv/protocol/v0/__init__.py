@@ -1,1 +1,1 @@
-"""Protocol version 0, which openenv 0.10 speaks: one session on a connection."""
+"""Protocol version 0, which openenv 0.10 speaks: one session per connection."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import json
 
     from openenv._internal import quoting as _quoting
-else:  # few frames need them
+else:  # few frames need these
     json = lazy_module("json")
     _quoting = lazy_module("openenv._internal.quoting")
 
@@ -50,8 +50,8 @@ class JSONCodec:
     """Version 0: JSON text.
 
     Args:
-        debug: Errors say what the text of an incident is.
-        names_non_finite: Frames name the NaN and infinity for which JSON has null; see
+        debug: Error messages include the text of internal errors.
+        names_non_finite: Frames list the NaN and infinity that JSON writes as null; see
             `openenv.protocol.v0.non_finite`.
     """
 
@@ -66,8 +66,8 @@ class JSONCodec:
 
         Raises:
             InvalidJSONError: The frame is not JSON.
-            UnknownMessageTypeError: Its `type` is none of this protocol's.
-            InvalidMessageError: It is malformed in any other way (an array, a binary frame,
+            UnknownMessageTypeError: The protocol has no such `type`.
+            InvalidMessageError: The frame is malformed in another way (an array, a binary frame,
                 a missing or an extra key).
         """
         if not isinstance(frame, str):
@@ -85,8 +85,8 @@ class JSONCodec:
         return self._validated(message)
 
     def _validated(self, message: Any) -> Request:
-        """Read a message by its model, which says what is wrong with it."""
-        from openenv.protocol.v0.messages import REQUESTS  # which a client need not load
+        """Read a message with its model, which reports what is wrong with it."""
+        from openenv.protocol.v0.messages import REQUESTS  # clients need not load it
 
         if type(message) is not dict:
             raise InvalidMessageError(
@@ -106,7 +106,7 @@ class JSONCodec:
         """Write the answer to a request.
 
         Raises:
-            EncodingError: A value in it cannot be written as JSON.
+            EncodingError: A value cannot be written as JSON.
         """
         if isinstance(reply, Transition):
             payload, kind = observation_payload(reply), b"observation"
@@ -120,7 +120,7 @@ class JSONCodec:
 
     def encode_error(self, error: BaseException) -> bytes:
         """Write an error frame."""
-        from openenv._internal.incidents import error_data  # which a client need not load
+        from openenv._internal.incidents import error_data  # clients need not load it
 
         frame = {"type": "error", "data": error_data(error, debug=self._debug)}
         return to_json(frame, serialize_unknown=True, inf_nan_mode="null")
@@ -131,12 +131,12 @@ class JSONCodec:
         """Write a request.
 
         Raises:
-            EncodingError: A value in it cannot be written as JSON.
+            EncodingError: A value cannot be written as JSON.
         """
         if request.type in ("state", "close"):
             return b'{"type":"%b"}' % request.type.encode()
-        # NaN and infinity are no JSON, but servers of version 0 take them, and null would be
-        # another value.
+        # NaN and infinity are not valid JSON, but servers of version 0 accept them, and null would
+        # be another value.
         try:
             body = to_json(request.data, inf_nan_mode="constants", fallback=number_of)
         except (PydanticSerializationError, UnicodeEncodeError, ValueError):
@@ -147,7 +147,7 @@ class JSONCodec:
         """Read an answer.
 
         Raises:
-            ProtocolError: The frame is none that a server may send.
+            ProtocolError: A server may not send such a frame.
         """
         try:
             message = from_json(frame)
@@ -162,7 +162,7 @@ class JSONCodec:
         if make is None or not isinstance(data, dict):
             raise ProtocolError(f"The server sent a frame of no known kind: {frame!r:.200}")
         if _NON_FINITE in message:
-            from openenv.protocol.v0.non_finite import restore_non_finite  # which few frames need
+            from openenv.protocol.v0.non_finite import restore_non_finite  # rarely needed
 
             try:
                 restore_non_finite(data, message[_NON_FINITE])
@@ -185,18 +185,18 @@ _REPLIES: dict[str, type[ObservationReply | StateReply | MCPReply | ErrorReply]]
 def observation_payload(transition: Transition, *, empty_metadata: bytes = b"") -> bytes:
     """Write a transition as ``{"observation", "reward", "done"[, "metadata"]}``.
 
-    Where there is no metadata, `empty_metadata` (such as ``b',"metadata":null'``) is written.
+    If there is no metadata, `empty_metadata` (such as ``b',"metadata":null'``) is written.
 
-    Where observations may be of several models with the same fields, ``observation_type`` names it.
+    If several observation models have the same fields, ``observation_type`` names the model.
     Version 0 has no fields for `truncated`, `info`, `reward_info` and ignored arguments; they
-    travel in ``metadata``, which is sent both beside the observation and in it.
+    travel in ``metadata``, which is sent both beside the observation and inside it.
     """
     observation, metadata = transition.observation, transition.metadata
     kind = b',"observation_type":' + to_json(transition.kind) if transition.kind else b""
     if transition.truncated or transition.info or transition.ignored or transition.reward_info:
         extras = _extras(transition)
         metadata = {**metadata, **extras}
-        # What the environment itself has noted there need not be put there again.
+        # Entries that the environment itself has put there are not added again.
         if isinstance(observation, Observation) and not (
             extras.items() <= observation.metadata.items()
         ):
@@ -226,7 +226,7 @@ def observation_payload(transition: Transition, *, empty_metadata: bytes = b"") 
 
 
 def state_payload(reply: StateReply) -> bytes:
-    """Write a state as an observation is written: the fields by name."""
+    """Write a state in the same way as an observation: the fields by name."""
     state = reply.state
     if not isinstance(state, BaseModel):
         return _to_json(state, "state")
@@ -242,11 +242,11 @@ def state_payload(reply: StateReply) -> bytes:
 
 
 def _non_finite_member(reply: Transition | StateReply, payload: bytes) -> bytes:
-    """Write the member of a frame that names the NaN and infinity in its data; empty if none are.
+    """Write the member of a frame that names NaN and infinity in its data; empty without any.
 
     See `openenv.protocol.v0.non_finite`.
     """
-    from openenv.protocol.v0 import non_finite  # which few frames need
+    from openenv.protocol.v0 import non_finite  # rarely needed
 
     if isinstance(reply, Transition):
         observation, metadata = reply.observation, {**reply.metadata, **_extras(reply)}
@@ -298,13 +298,13 @@ def parse_json(frame: str | bytes | bytearray) -> Any:
     """Read JSON.
 
     Raises:
-        InvalidJSONError: It is none; the text says where.
+        InvalidJSONError: The frame is not JSON; the message says where.
     """
     try:
         return from_json(frame)
     except ValueError as fast_error:
-        # The standard library takes what the fast parser refuses (nesting past 200 levels), and
-        # its words are those that peers of version 0 show.
+        # The standard library accepts JSON that the fast parser refuses (nesting past 200 levels),
+        # and peers of version 0 show its error messages.
         try:
             value = json.loads(frame)
             json.dumps(value, ensure_ascii=False).encode()

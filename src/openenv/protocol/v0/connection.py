@@ -1,6 +1,6 @@
-"""The order of frames on either side of a connection of version 0; bytes in, values out.
+"""The order of frames at either end of a connection of version 0; bytes in, values out.
 
-The tables are the rules; the methods look them up and do what a table cannot say.
+The tables are the rules. The methods look them up and do the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from openenv.protocol.v0.codec import JSONCodec
 class Phase(Enum):
     """The phases of a connection."""
 
-    OPENING = auto()  # the session is being made
+    OPENING = auto()  # the session is being created
     OPEN = auto()
     CLOSED = auto()
 
@@ -25,12 +25,12 @@ class ConnectionEvent(Enum):
     """The events that change the phase of a connection."""
 
     ACCEPT = auto()  # the session is ready
-    REFUSE = auto()  # it could not be made, or is lost
+    REFUSE = auto()  # the session could not be created, or is lost
     REQUEST = auto()
     CLOSE = auto()  # the client asks to close
 
 
-# (phase, event) -> next phase. What is not listed is a ProtocolError.
+# (phase, event) -> next phase. Any other pair is a ProtocolError.
 SERVER_RULES: dict[tuple[Phase, ConnectionEvent], Phase] = {
     (Phase.OPENING, ConnectionEvent.ACCEPT): Phase.OPEN,
     (Phase.OPENING, ConnectionEvent.REFUSE): Phase.CLOSED,
@@ -39,7 +39,7 @@ SERVER_RULES: dict[tuple[Phase, ConnectionEvent], Phase] = {
     (Phase.OPEN, ConnectionEvent.CLOSE): Phase.CLOSED,
 }
 
-# A client of version 0 may send at once: the server says nothing when a session is ready.
+# A client of version 0 may send at once: the server does not report that a session is ready.
 CLIENT_RULES: dict[tuple[Phase, ConnectionEvent], Phase] = {
     (Phase.OPEN, ConnectionEvent.REQUEST): Phase.OPEN,
     (Phase.OPEN, ConnectionEvent.REFUSE): Phase.CLOSED,
@@ -81,9 +81,9 @@ class ServerConnection:
         """Read the next request.
 
         Raises:
-            OpenEnvError: The frame is no request; answer it with `error` and go on.
+            OpenEnvError: The frame is not a valid request; answer with the error and continue.
         """
-        if self.phase is not Phase.OPEN:  # where it is, the rules allow it
+        if self.phase is not Phase.OPEN:  # in this phase the rules allow a request
             self.phase = _next(SERVER_RULES, self.phase, ConnectionEvent.REQUEST)
         request = self.codec.decode_request(frame)
         if request.type == "close":
@@ -91,7 +91,7 @@ class ServerConnection:
         return request
 
     def refuse(self, error: OpenEnvError) -> bytes:
-        """Write the frame after which the connection closes."""
+        """Write the error frame after which the connection closes."""
         self.phase = _next(SERVER_RULES, self.phase, ConnectionEvent.REFUSE)
         return self.codec.encode_error(error)
 
@@ -101,7 +101,7 @@ class ServerConnection:
 
 
 class ClientConnection:
-    """The client's end. Version 0 matches answers to requests by order alone."""
+    """The client's end of a connection. Answers are matched to requests by order alone."""
 
     def __init__(self, codec: JSONCodec | None = None) -> None:
         self.codec = codec or JSONCodec()
@@ -110,7 +110,7 @@ class ClientConnection:
         self._last = 0
 
     def request(self, request: Request) -> tuple[int, bytes]:
-        """Write a request; the answer will carry the returned ticket."""
+        """Write a request; return the ticket that the answer will carry, and the frame."""
         frame = self.codec.encode_request(request)
         if self.phase is not Phase.OPEN or request.type == "close":
             return self.note(request), frame
@@ -119,9 +119,9 @@ class ClientConnection:
         return number, frame
 
     def note(self, request: Request) -> int:
-        """Note that a request, written elsewhere, is sent now; return the answer's ticket."""
+        """Note that a request written elsewhere is sent now; return the answer's ticket."""
         is_close = request.type == "close"
-        if is_close or self.phase is not Phase.OPEN:  # otherwise the rules allow it
+        if is_close or self.phase is not Phase.OPEN:  # a request in an open phase is allowed
             event = ConnectionEvent.CLOSE if is_close else ConnectionEvent.REQUEST
             self.phase = _next(CLIENT_RULES, self.phase, event)
         self._last += 1
@@ -130,7 +130,7 @@ class ClientConnection:
         return self._last
 
     def receive(self, frame: str | bytes | bytearray) -> list[tuple[int | None, Reply]]:
-        """Read the answer in a frame and the request's ticket; None if no request is open."""
+        """Read the answer in a frame and its request's ticket; None if no request is open."""
         reply = self.codec.decode_reply(frame)
         if isinstance(reply, ErrorReply) and reply.is_fatal:
             self.phase = _next(CLIENT_RULES, self.phase, ConnectionEvent.REFUSE)

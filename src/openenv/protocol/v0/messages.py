@@ -1,4 +1,4 @@
-"""The messages of protocol version 0, as the models by which a server validates.
+"""The messages of protocol version 0, as the models with which a server validates them.
 
 A frame is one JSON object in one WebSocket text message.
 
@@ -10,8 +10,8 @@ A frame is one JSON object in one WebSocket text message.
     {"type": "close"}                           (closes with 1000)
                                                 {"type": "error", "data": {message, code, ...}}
 
-Every request but ``close`` is answered by exactly one frame, in order. The ``data`` of an
-observation is ``{"observation": {...}, "reward": r, "done": d}`` and, where it is not empty,
+Exactly one frame answers each request except ``close``, in order. The ``data`` of an observation
+is ``{"observation": {...}, "reward": r, "done": d}`` and, if it is not empty,
 ``"metadata": {...}``.
 """
 
@@ -61,7 +61,7 @@ class MCPMessage(BaseMessage):
     data: dict[str, Any]
 
 
-# The requests that drive an episode; those to tools are apart.
+# The requests that drive an episode; tool requests (`MCPMessage`) are separate.
 IncomingMessage = Annotated[
     ResetMessage | StepMessage | StateMessage | CloseMessage, Field(discriminator="type")
 ]

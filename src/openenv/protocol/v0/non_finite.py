@@ -1,14 +1,14 @@
-"""NaN and infinity in frames of version 0, whose JSON has null for them.
+"""NaN and infinity in frames of version 0, which JSON writes as null.
 
-Servers and clients of openenv 0.10 write and read null, and so it stays. A client that sends
-`openenv.protocol.messages.NON_FINITE_HEADER` with the handshake gets one member more in each frame
-that holds such a number, beside ``type`` and ``data``:
+Servers and clients of openenv 0.10 write and read null, and that stays. A client that sends
+`openenv.protocol.messages.NON_FINITE_HEADER` in the handshake gets an additional member in each
+frame that holds such a number, beside ``type`` and ``data``:
 
     {"type": "observation", "data": {"observation": {"price": null}, "done": false, ...},
      "non_finite": {"/observation/price": "NaN"}}
 
-Its keys are JSON Pointers (RFC 6901) into ``data``. The numbers are those that version 1 carries as
-they are, so that no value depends on the version.
+Its keys are JSON Pointers (RFC 6901) into ``data``. The numbers are those that version 1 carries
+directly, so that values do not depend on the version.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 def has_non_finite(value: Any) -> bool:
     """Return whether a value may hold NaN or infinity.
 
-    It is asked of every answer that holds a null, so it is to be quick. Of a model that computes
-    fields, or has serializers of its own, the answer is always True.
+    The check must be fast: it is made for every answer that holds a null. For a model with
+    computed fields or custom serializers the result is always True.
     """
     if isinstance(value, float):
         return not math.isfinite(value)
@@ -69,11 +69,11 @@ def _computes(cls: type[BaseModel]) -> bool:
 
 
 def pointers_to_non_finite(value: Any, written: Any) -> dict[str, str]:
-    """Name the NaN and infinity of a value by JSON Pointers into the same value in JSON.
+    """Return NaN and infinity in a value by their JSON Pointers into the value's JSON.
 
     Args:
-        value: Objects, lists, arrays and numbers, as version 1 has them.
-        written: What is read from the value's JSON. A place in which it holds no null is left out.
+        value: Objects, lists, arrays and numbers, in the form of version 1.
+        written: The value as read back from its JSON. Places that are not null there are left out.
     """
     pointers = {}
     for path, name in _find(value, ()):
@@ -107,7 +107,7 @@ def restore_non_finite(data: Any, pointers: Any) -> None:
     """Put the numbers that a frame names into its data.
 
     Raises:
-        ValueError: The frame names what is no such place, or no such number.
+        ValueError: A pointer does not lead to a null, or its value names no such number.
     """
     if not isinstance(pointers, dict):
         raise ValueError(f"non_finite is {pointers!r:.100}; expected an object")
@@ -126,7 +126,7 @@ def restore_non_finite(data: Any, pointers: Any) -> None:
 
 
 def _place(data: Any, pointer: str) -> tuple[Any, str | int]:
-    """Return the object or list that a pointer leads into, and the key or index there."""
+    """Return the object or list that a pointer leads into, and the key or index in it."""
     _, *parts = pointer.split("/")
     holder: Any = {"": data}
     key: str | int = ""

@@ -1,1 +1,1 @@
-"""Protocol version 1: many sessions on a connection that may break."""
+"""Protocol version 1: many sessions on one connection, which can be resumed after a break."""

@@ -49,8 +49,8 @@ ARRAY, BIG_INTEGER = 1, 2  # MessagePack extension types
 UNENCODABLE = (TypeError, ValueError, RecursionError, PydanticSerializationError)
 UNDECODABLE = (ValueError, TypeError, RecursionError, ImportError, msgspec.MsgspecError)
 
-# A frame of MessagePack is looked through before it is decoded where more bytes of it than these
-# could begin an array: `openenv.protocol.v1.msgpack` says what for.
+# A MessagePack frame is checked before decoding if more than this many of its bytes could begin an
+# array; `openenv.protocol.v1.msgpack` explains why.
 FEW_ARRAYS = 256
 _ARRAY_HEADS = bytes([*range(0x90, 0xA0), 0xDC, 0xDD])
 
@@ -87,11 +87,11 @@ def _is_big(value: Any) -> bool:
 
 
 def _with_big_integers(value: Any) -> Any:
-    """Return the same value, with integers beyond 64 bits as extensions."""
+    """Return the same value, with integers beyond 64 bits as MessagePack extensions."""
     if _is_big(value):
         return Ext(BIG_INTEGER, str(value).encode())
     if isinstance(value, dict):
-        # As a key, an extension cannot be told from any other when it is read.
+        # As a key, an extension would be read back as the raw extension.
         return {
             str(key) if _is_big(key) else key: _with_big_integers(item)
             for key, item in value.items()
@@ -105,7 +105,7 @@ def _with_big_integers(value: Any) -> Any:
 
 @once_per_class
 def _observation_writer(cls: type) -> tuple[Callable[..., Any] | None, set[str] | None]:
-    """Return what writes observations without arrays of a class, and the fields to leave out."""
+    """Return the writer of a class's observations without arrays, and the fields to leave out."""
     return quick_writer(cls), outer_fields(cls) if is_observation(cls) else None
 
 
@@ -113,7 +113,7 @@ class Codec:
     """Turns messages of version 1 into bytes and back.
 
     Args:
-        debug: Errors say what the text of an incident is.
+        debug: Error messages include the text of internal errors.
 
     Attributes:
         name: The WebSocket subprotocol.
@@ -130,7 +130,7 @@ class Codec:
 
     def __init__(self, *, debug: bool = False) -> None:
         self.debug = debug
-        self._refused: tuple[Any, list[dict[Any, Any]]] | None = None  # the frame refused last
+        self._refused: tuple[Any, list[dict[Any, Any]]] | None = None  # the last refused frame
 
     def _encode(self, value: Any) -> bytes:
         try:
@@ -142,11 +142,11 @@ class Codec:
             raise _cannot_send(error) from error
 
     def frame(self, answers: Sequence[tuple[str, int | None, int | None, bytes]]) -> bytes:
-        """Write a frame of answers: their kinds, sessions, numbers and encoded data."""
+        """Write a frame of answers: a type, session, number and encoded data for each."""
         raise NotImplementedError
 
     def _check(self, frame: Any) -> None:
-        """Refuse what must not be decoded."""
+        """Raise an error for a frame that must not be decoded."""
 
     # -------------------------------------------------------------- server side
 
@@ -155,25 +155,25 @@ class Codec:
 
         Raises:
             InvalidJSONError: The frame cannot be decoded.
-            UnknownMessageTypeError: The type of one is none of this protocol's.
-            InvalidMessageError: One of them is malformed; `split` gives each alone.
+            UnknownMessageTypeError: The protocol has no such message type.
+            InvalidMessageError: A request is malformed; `split` separates the messages.
         """
         try:
             if len(frame) > FEW_ARRAYS:
                 self._check(frame)
             found = self._requests.decode(frame)
         except msgspec.ValidationError as error:
-            from openenv._internal.quoting import shortened  # which a client need not load
+            from openenv._internal.quoting import shortened  # clients need not load it
 
             messages = self._messages(frame, is_checked=True)
-            self._refused = frame, messages  # for `addresses`, which comes next
+            self._refused = frame, messages  # for `addresses`, which is called next
             for message in messages:
                 kind = message.get("type")
                 if isinstance(kind, str) and kind not in REQUEST_TYPES:
                     why = f"Unknown message type: {shortened(kind)}"
                     raise UnknownMessageTypeError(why) from None
             raise _invalid(shortened(str(error))) from None
-        except ImportError as error:  # of NumPy; the addresses can be read all the same
+        except ImportError as error:  # NumPy is missing; the addresses can still be read
             self._refused = None
             raise InvalidJSONError(f"Invalid frame: {error}") from None
         except UNDECODABLE as error:
@@ -182,14 +182,14 @@ class Codec:
         return found if type(found) is list else [found]
 
     def split(self, frame: str | bytes) -> list[bytes]:
-        """Return the messages of a frame as frames of their own; none if that cannot be."""
+        """Return the messages of a frame as separate frames; empty if they cannot be separated."""
         try:
             return [bytes(one) for one in self._parts.decode(frame)]
         except UNDECODABLE:
             return []
 
     def _messages(self, frame: str | bytes, *, is_checked: bool) -> list[dict[Any, Any]]:
-        """Return the messages of a frame, however malformed."""
+        """Return the messages of a frame, even malformed ones."""
         try:
             if not is_checked:
                 self._check(frame)
@@ -200,10 +200,10 @@ class Codec:
 
     def addresses(self, frame: str | bytes) -> list[tuple[int | None, int | None]]:
         """Return the sessions and numbers in a frame that `decode_requests` refused, as far as they
-        can be read, so that the refusal reaches the caller that waits.
+        can be read, so that the error reaches the caller that waits.
         """
         refused, self._refused = self._refused, None
-        if refused is not None and refused[0] is frame:  # looking through it takes long
+        if refused is not None and refused[0] is frame:  # checking the frame again is slow
             messages = refused[1]
         else:
             messages = self._messages(frame, is_checked=False)
@@ -214,7 +214,7 @@ class Codec:
         """Write the ``data`` of an answer.
 
         Raises:
-            EncodingError: A value in it cannot be carried.
+            EncodingError: A value cannot be carried.
         """
         if type(reply) is Transition:
             try:
@@ -225,7 +225,7 @@ class Codec:
                     try:
                         fields = write(observation, mode="json", exclude=exclude)
                     except PydanticSerializationError:
-                        write = None  # it may hold arrays all the same
+                        write = None  # it may still hold arrays
                 if write is None:
                     fields = to_wire_value(observation, exclude)
                 value = {"observation": fields, "reward": reply.reward, "done": reply.done}
@@ -258,22 +258,22 @@ class Codec:
             raise _cannot_send(error) from error
 
     def answer(self, kind: str, session: int | None, number: int | None, data: bytes) -> bytes:
-        """Write a frame of one answer whose data are encoded already."""
+        """Write a frame with one answer whose data are already encoded."""
         return self.frame([(kind, session, number, data)])
 
     def error_data(self, error: BaseException) -> bytes:
         """Write the ``data`` of an error."""
-        from openenv._internal.incidents import error_data  # which a client need not load
+        from openenv._internal.incidents import error_data  # clients need not load it
 
         readable = to_jsonable_python(error_data(error, debug=self.debug), serialize_unknown=True)
         return self._encode(readable)
 
     def error(self, session: int | None, number: int | None, error: BaseException) -> bytes:
-        """Write a frame of one error."""
+        """Write a frame with one error."""
         return self.answer("error", session, number, self.error_data(error))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return codec_named, (self.name, self.debug)  # one each is enough, in every process
+        return codec_named, (self.name, self.debug)  # each process needs only one of each kind
 
     # -------------------------------------------------------------- client side
 
@@ -281,10 +281,10 @@ class Codec:
         """Write a frame of requests.
 
         Raises:
-            EncodingError: A value in one of them cannot be carried.
+            EncodingError: A value in a request cannot be carried.
         """
         for request in requests:
-            if request.type == "restore":  # whose bytes stay bytes
+            if request.type == "restore":  # its bytes stay bytes
                 continue
             data, arguments = request.data, request.arguments
             if type(data) is not WireFields and not _SCALARS.issuperset(map(type, data.values())):
@@ -302,14 +302,14 @@ class Codec:
             return self._encode(value)
 
     def join(self, frames: Sequence[bytes]) -> bytes:
-        """Write one frame with the messages of several, which `encode_requests` has written."""
+        """Write one frame with the messages of several that `encode_requests` wrote."""
         raise NotImplementedError
 
     def decode_answers(self, frame: str | bytes | bytearray) -> list[ServerMessage]:
         """Read the messages of a server's frame.
 
         Raises:
-            ProtocolError: The frame is none that a server may send.
+            ProtocolError: A server may not send such a frame.
         """
         try:
             if len(frame) > FEW_ARRAYS:
@@ -323,7 +323,7 @@ class Codec:
 
 
 def _add_details(value: dict[str, Any], transition: Transition) -> None:
-    """Add what a transition holds beside observation, reward and done."""
+    """Add the fields of a transition besides observation, reward and done."""
     if transition.kind:
         value[OBSERVATION_TYPE] = transition.kind
     if transition.truncated:
@@ -342,7 +342,7 @@ def _packed(*texts: str) -> bytes:
     return b"".join(map(msgspec.msgpack.encode, texts))
 
 
-# A map of four fields (MessagePack: fixmap), of which the first stands already.
+# A map of four fields (a MessagePack fixmap), up to the key of the second.
 _HEADS = {kind: b"\x84" + _packed("type", kind, "session") for kind in ANSWERS}
 _ID, _DATA = _packed("id"), _packed("data")
 
@@ -358,14 +358,14 @@ class MsgpackCodec(Codec):
     _answers = msgspec.msgpack.Decoder(
         list[ServerMessage] | ServerMessage, ext_hook=_read_extension
     )
-    _anything = msgspec.msgpack.Decoder(ext_hook=lambda code, data: None)  # only addresses count
+    _anything = msgspec.msgpack.Decoder(ext_hook=lambda code, data: None)  # only for addresses
     _parts = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
     def _check(self, frame: Any) -> None:
-        if isinstance(frame, str):  # which the decoder refuses
+        if isinstance(frame, str):  # the decoder will refuse it
             return
         if len(frame) - len(frame.translate(None, _ARRAY_HEADS)) > FEW_ARRAYS:
-            from openenv.protocol.v1.msgpack import check_keys  # which few frames need
+            from openenv.protocol.v1.msgpack import check_keys  # few frames need it
 
             check_keys(frame)
 
@@ -387,7 +387,7 @@ class MsgpackCodec(Codec):
 
 
 def _array_head(frame: bytes) -> tuple[int, int]:
-    """Return how many messages a frame of MessagePack holds, and where the first one begins."""
+    """Return the number of messages in a MessagePack frame, and the offset of the first one."""
     kind = frame[0]
     if 0x90 <= kind < 0xA0:
         return kind - 0x90, 1
@@ -395,11 +395,11 @@ def _array_head(frame: bytes) -> tuple[int, int]:
         return int.from_bytes(frame[1:3], "big"), 3
     if kind == 0xDD:
         return int.from_bytes(frame[1:5], "big"), 5
-    return 1, 0  # a map, which is a message
+    return 1, 0  # a map: a single message
 
 
 class JSONCodecV1(Codec):
-    """``openenv.v1.json``: JSON text, for those who want to read along."""
+    """``openenv.v1.json``: JSON text, for people who want to read the messages."""
 
     name = "openenv.v1.json"
     is_binary = False
@@ -432,25 +432,25 @@ SUBPROTOCOLS = (MsgpackCodec.name, JSONCodecV1.name)
 
 
 def codec_named(name: str, debug: bool = False) -> Codec:
-    """Return the codec of a subprotocol; with `debug`, errors have the text of incidents."""
+    """Return the codec of a subprotocol; with `debug`, errors include internal errors' text."""
     return _CODECS[name, debug]
 
 
 def offered(version: int) -> tuple[str, ...]:
-    """Return the subprotocols that a client offers whose newest protocol version this is."""
+    """Return the subprotocols that a client offers if `version` is its newest protocol version."""
     return (MsgpackCodec.name,) if version >= 1 else ()
 
 
 def is_binary(subprotocol: str | None) -> bool:
-    """Say whether frames are binary messages; those of version 0, which is None, are text."""
+    """Return whether frames are binary messages; in version 0 (None) they are text."""
     return subprotocol is not None and codec_named(subprotocol).is_binary
 
 
 def snapshot_bytes(data: dict[Any, Any]) -> bytes:
-    """Return the bytes in the data of `restore`, or of the answer to `snapshot`; JSON has base64.
+    """Return the bytes in the data of `restore`, or of an answer to `snapshot`; base64 in JSON.
 
     Raises:
-        InvalidMessageError: There are none.
+        InvalidMessageError: The data hold no bytes.
     """
     found = data.get("snapshot")
     if isinstance(found, str):

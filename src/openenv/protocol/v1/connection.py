@@ -1,4 +1,4 @@
-"""A connection of protocol version 1: what either end keeps, and the client's end."""
+"""A connection of protocol version 1: the state that both ends keep, and the client's end."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from openenv.protocol.v1.codec import Codec, snapshot_bytes
 from openenv.protocol.v1.messages import ANSWERS, Hello, Notice, ServerMessage
 from openenv.reward import REWARD_INFO
 
-# An answer of this size is acknowledged at once, not with the next request, so that the server need
-# not keep it while the policy thinks.
+# An answer of this size is acknowledged at once and not with the next request, so that the server
+# need not keep it while the policy thinks.
 LARGE_BYTES = 2**16
-OVERHEAD_BYTES = 48  # of an object that holds a frame
+OVERHEAD_BYTES = 48  # of a bytes object that holds a frame
 
 
 class ResendBuffer:
     """The frames that a side of a connection keeps until the other side acknowledges them.
 
-    Both sides count the frames they send and receive, and keep a copy of what they sent until the
-    other side says how many it has. After a broken socket each says so, and the other sends the
-    rest again: no frame is lost and none comes twice. (So does XMPP: XEP-0198, Stream Management.)
+    Both sides count the frames that they send and receive, and keep a copy of each sent frame until
+    the other side acknowledges it. After a break each side reports its count, and the other resends
+    the rest: no frame is lost, and none arrives twice. (XMPP does the same: XEP-0198.)
 
     Attributes:
-        acknowledged: Frames that the other side has, as far as it has said.
-        received: Frames that have come from the other side.
-        kept_bytes: Memory of the frames that the other side may not have, roughly.
+        acknowledged: Number of frames that the other side has acknowledged.
+        received: Number of frames received from the other side.
+        kept_bytes: Approximate memory of the frames not yet acknowledged.
     """
 
     __slots__ = ("_kept", "acknowledged", "kept_bytes", "received")
@@ -59,21 +59,21 @@ class ResendBuffer:
         self.received = 0
         self.acknowledged = 0
         self.kept_bytes = 0
-        self._kept: list[bytes] = []  # mostly of one: a deque takes 600 bytes
+        self._kept: list[bytes] = []  # mostly one frame: a deque takes 600 bytes
 
     def keep(self, frame: bytes) -> None:
-        """Note a frame that is sent now."""
+        """Keep a frame that is sent now."""
         self._kept.append(frame)
         self.kept_bytes += len(frame) + OVERHEAD_BYTES
 
     def acknowledge(self, count: int) -> None:
-        """Note that the other side has received `count` frames, all in all.
+        """Note that the other side has received `count` frames in total.
 
         Raises:
-            ProtocolError: It cannot have.
+            ProtocolError: Fewer frames than `count` were sent.
         """
         kept, fresh = self._kept, count - self.acknowledged
-        if fresh == len(kept):  # as nearly always
+        if fresh == len(kept):  # nearly always
             self.acknowledged = count
             self.kept_bytes = 0
             kept.clear()
@@ -87,16 +87,16 @@ class ResendBuffer:
             del kept[:fresh]
 
     def forget(self) -> None:
-        """Forget all frames that were sent: the other side will never ask for them."""
+        """Drop all kept frames: the other side will never ask for them."""
         self.acknowledged += len(self._kept)
         self._kept.clear()
         self.kept_bytes = 0
 
     def missing(self, count: int) -> list[bytes]:
-        """The frames that the other side lacks, which has received `count`.
+        """Return the frames that the other side lacks after receiving `count` frames.
 
         Raises:
-            ProtocolError: Frames are asked for that it has said to have.
+            ProtocolError: The other side asks for frames that it has acknowledged.
         """
         if count < self.acknowledged:
             raise ProtocolError(f"frames after {count} are asked for again; they are gone")
@@ -105,25 +105,25 @@ class ResendBuffer:
 
 
 class Multiplexer:
-    """The client's end of a connection of many sessions: numbers for sessions and requests.
+    """The client's end of a connection with many sessions: numbers for sessions and requests.
 
-    Sessions are opened by their first request: nobody waits for that. It outlives its socket: what
-    was sent and has not come is sent again on the next one.
+    The first request of a session opens it, so that the client need not wait for that. A
+    `Multiplexer` outlives its socket: frames that did not arrive are resent on the next one.
 
     Args:
-        opening: What each ``open`` says.
-        ends: The addresses and ports of this end and of the server's, as they are seen here.
+        opening: The data of each ``open``.
+        ends: The addresses and ports of this end and of the server's, as seen from here.
 
     Attributes:
-        hello: What the server has said of itself.
-        is_direct: Nothing stands between the two, such as a proxy.
-        largest: Bytes of the largest frame that the server takes; None if unknown.
-        is_owing: Something large has come that should be acknowledged at once.
-        route: Which server of a gateway's the connection goes to; None without one.
-        gone: Why the server keeps nothing to be resumed any more.
+        hello: The server's hello.
+        is_direct: There is no proxy or other relay between the two ends.
+        largest: Size limit in bytes of a frame that the server accepts; None if unknown.
+        is_owing: A large frame has arrived that should be acknowledged at once.
+        route: The gateway's server that the connection leads to; None without a gateway.
+        gone: Why the server no longer keeps anything to resume; None while it does.
 
     Raises:
-        ProtocolError: The first frame is no hello.
+        ProtocolError: The first frame is not a hello.
     """
 
     version = 1
@@ -174,13 +174,13 @@ class Multiplexer:
         return self.hello.siblings or not self.is_direct
 
     def request(self, requests: Sequence[Request]) -> bytes:
-        """Number requests and write a frame of all, which is sent now.
+        """Number requests and write one frame with all of them, which is sent now.
 
-        The opening of a session whose first request is among them is written before it.
+        If a request is the first of its session, the session's ``open`` is written before it.
 
         Raises:
             EncodingError: A value in a request cannot be carried.
-            TooLargeError: The server takes nothing as large.
+            TooLargeError: The frame is larger than the server accepts.
         """
         frame = self.write(requests)
         for request in requests:
@@ -189,9 +189,9 @@ class Multiplexer:
         return frame
 
     def write(self, requests: Sequence[Request]) -> bytes:
-        """Do as `request`, without taking the frame for sent.
+        """Write a frame like `request`, without counting it as sent.
 
-        If the frame is sent, `note_numbers` follows at once, and `keep`.
+        If the frame is sent, call `note_numbers` and `keep` at once.
         """
         last, opening = self._last, False
         for request in requests:
@@ -216,7 +216,7 @@ class Multiplexer:
         return frame
 
     def note_numbers(self, requests: Sequence[Request]) -> None:
-        """Note that the numbers of requests are taken, which `write` has given."""
+        """Note that the numbers that `write` gave to requests are taken."""
         for request in requests:
             self._last[request.session] = request.id
 
@@ -225,16 +225,16 @@ class Multiplexer:
         self._ledger.keep(frame)
 
     def join(self, frames: Sequence[bytes]) -> bytes:
-        """Join frames that `write` has written into one, which is sent now."""
+        """Join frames that `write` wrote into one frame, which is sent now."""
         frame = frames[0] if len(frames) == 1 else self.codec.join(frames)
         self._ledger.keep(frame)
         return frame
 
     def content(self, request: Request) -> bytes | None:
-        """Write the content of a request, without what differs from time to time.
+        """Write the content of a request, without the parts that differ between repetitions.
 
         Returns:
-            The same as `sent_content` of an equal request; None if it cannot be read back.
+            The same bytes as `sent_content` of an equal request; None if they cannot be read back.
 
         Raises:
             EncodingError: A value in the request cannot be carried.
@@ -243,14 +243,14 @@ class Multiplexer:
         return self.sent_content(self.codec.encode_requests([alone]), alone)
 
     def sent_content(self, frame: bytes, request: Request) -> bytes | None:
-        """Read the content of a request from the frame of the request, as `content` writes.
+        """Return the content of a sent request, in the form of `content`, read from its frame.
 
-        The frame is read, and not the request: the caller may have changed since what the request
-        was made of, such as an array that is used for each action.
+        The frame is read instead of the request, because the caller may have changed the objects in
+        the request since, such as an array that is reused for each action.
         """
         try:
             found = self.codec.decode_requests(frame if self.codec.is_binary else frame.decode())
-        except OpenEnvError:  # the server will say why
+        except OpenEnvError:  # the server will report the reason
             return None
         for one in found:
             is_it = one.session == request.session and one.id == request.id
@@ -259,24 +259,24 @@ class Multiplexer:
         return None
 
     def acknowledgement(self) -> bytes:
-        """Write a frame that only says what has come."""
+        """Write a frame that only acknowledges the received frames."""
         self.is_owing = False
         frame = self.codec.encode_requests([Request("ack", ack=self._ledger.received)])
         self._ledger.keep(frame)
         return frame
 
     def knows(self, session: int) -> bool:
-        """The session has been opened, or is about to be."""
+        """Return whether the session has been opened, or is about to be."""
         return session in self._last
 
     def forget(self, session: int) -> None:
-        """Note that a session is closed, or could not be opened; the number is free again."""
+        """Note that a session is closed or could not be opened; its number is free again."""
         self._last.pop(session, None)
 
     def receive(
         self, frame: str | bytes | bytearray
     ) -> list[tuple[int | None, int | None, Reply | Notice]]:
-        """Read a frame: the session, the number of the request and the answer of each message."""
+        """Read a frame: the session, the request's number and the content of each message."""
         self._ledger.received += 1
         if len(frame) >= LARGE_BYTES:
             self.is_owing = True
@@ -290,22 +290,22 @@ class Multiplexer:
         return messages
 
     def heed(self, notice: Notice) -> None:
-        """Take a message into account that concerns the connection itself."""
+        """Handle a message about the connection itself."""
         if notice.kind == "ack":
             self._ledger.acknowledge(_count(notice.data))
         elif notice.kind == "gone":
             self.gone = str((notice.data or {}).get("reason", "the server keeps nothing"))
 
-    # ------------------------------------------------------------------ on another socket
+    # ------------------------------------------------------------------ resumption
 
     @property
     def is_resumable(self) -> bool:
-        """True if the server keeps the sessions for a while when the socket breaks."""
+        """Whether the server keeps the sessions for a while after the socket breaks."""
         return self.gone is None and self.hello.grace_s > 0
 
     def resume(self, hello: str | bytes | bytearray) -> bytes | None:
-        """Write the frame that asks to go on, for a server that said `hello` on another socket;
-        None where that is another process, which knows nothing of it.
+        """Write the frame that asks a server to resume, given its `hello` on another socket; None
+        if the hello is from another process, which does not have the sessions.
         """
         if _hello(self.codec.decode_answers(hello)).server != self.hello.server:
             return None
@@ -317,11 +317,11 @@ class Multiplexer:
         return self.codec.encode_requests([Request("resume", data)])
 
     def resumed(self, frame: str | bytes | bytearray) -> list[bytes]:
-        """Read the answer to that; gives the frames that have to be sent again.
+        """Read the answer to `resume`, and return the frames to send again.
 
         Raises:
-            ServerError: The server refuses.
-            ProtocolError: It is no such answer.
+            ServerError: The server refuses to resume.
+            ProtocolError: The answer is invalid.
         """
         answers = self.codec.decode_answers(frame)
         if not answers:
@@ -380,13 +380,13 @@ def _read(answer: ServerMessage) -> tuple[int | None, int | None, Reply | Notice
     except KeyError:
         raise ProtocolError(f"The server sent a message of no known type: {answer.type}") from None
     data = answer.data
-    if answer.type == "error" and answer.session is None:  # it could not tell whose it was
+    if answer.type == "error" and answer.session is None:  # the server could not tell whose it was
         raise ProtocolError(f"The server could not read a frame: {data}")
     if type(data) is not dict:
         if answer.type not in _WITHOUT_DATA:
             raise ProtocolError(f"The server sent {answer.type} without data")
     elif make is ObservationReply and not data.keys() <= _PLAIN_FIELDS:
-        # Clients' hooks know the payload of version 0, whose metadata hold all the rest.
+        # Clients' hooks expect the payload of version 0, whose metadata holds everything else.
         metadata = {**(data.get("metadata") or {})}
         metadata |= {name: data[name] for name in _EXTRAS if name in data}
         data = {name: value for name, value in data.items() if name not in _EXTRAS}

@@ -1,9 +1,9 @@
 """The messages of protocol version 1.
 
-Version 1 is agreed in the handshake, by the WebSocket subprotocol ``openenv.v1.msgpack`` or
-``openenv.v1.json``. A frame holds one message, or an array of messages for as many steps. One
-connection carries many sessions, each under a number that the client chooses; requests of a
-session are numbered too, and their answers carry both numbers. A session is served in order;
+Client and server agree on version 1 in the handshake, by the WebSocket subprotocol
+``openenv.v1.msgpack`` or ``openenv.v1.json``. A frame holds one message or an array of messages.
+One connection carries many sessions, each under a number that the client chooses. The requests of
+a session are numbered too, and each answer carries both numbers. A session is served in order;
 sessions do not wait for each other.
 
     client                                      server
@@ -34,26 +34,26 @@ sessions do not wait for each other.
                                                 {type: error, session: 3, id: 2,
                                                  data: {message, code, ...}}
 
-While all slots are taken, ``open`` waits, and ``queued`` says where it stands. The ``timeout_s`` of
-a step is its deadline: when it is over, the error ``STEP_TIMEOUT`` comes at once; with
-``is_running: true`` the step goes on, and its own answer comes later, under the same number.
+If all slots are taken, ``open`` waits, and ``queued`` reports its place. The ``timeout_s`` of a
+step is its deadline: when it passes, the error ``STEP_TIMEOUT`` comes at once. With
+``is_running: true`` the step continues, and its own answer comes later, under the same number.
 
-Both sides count the frames of a connection. The first message of a client's frame says by ``ack``
-how many of the server's have come; the server says it by a message of its own, now and then. A
-client whose socket broke opens another, and its first frame there, which does not count, asks to
-go on. Then each sends again what the other lacks; see `openenv.protocol.v1.connection`.
+Both sides count the frames of a connection. In ``ack``, the first message of a client's frame
+acknowledges the server's frames; the server acknowledges from time to time with a message. A client
+whose socket broke opens another. Its first frame there, which does not count, asks to resume. Then
+each side resends the frames that the other lacks; see `openenv.protocol.v1.connection`.
 
     {type: resume, data: {connection, token,    {type: resumed, data: {received}}
      received}}                                  or {type: error, data: ...}
     {type: ack, ack: 7}                         {type: ack, data: {received: 64}}
                                                 {type: gone, data: {reason}}  nothing to resume
 
-Beside the three, the data of an observation hold ``truncated``, ``metadata``, ``info``,
-``reward_info`` (see `openenv.reward`) and ``ignored_arguments`` where there is anything to say. In
+Besides these three, the data of an observation hold ``truncated``, ``metadata``, ``info``,
+``reward_info`` (see `openenv.reward`) and ``ignored_arguments``, if they are not empty. In
 MessagePack an array is extension type 1 (`openenv.arrays.pack_array`), an integer beyond 64 bits
 extension type 2 (its decimal digits), and bytes are bytes. In JSON an array is ``{"dtype", "shape",
-"data"}`` with base64 data, and bytes are base64. A server that records sessions on request does so
-where the data of ``open`` hold ``"record": true``.
+"data"}`` with base64 data, and bytes are base64. A server that records on request records a session
+if the data of its ``open`` hold ``"record": true``.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ ANSWERS = (
     "gone",
 )
 
-# How often a session that waits for a slot is told so, though nothing has changed.
+# How often a waiting session is told its place in the queue, even if nothing has changed.
 HEARTBEAT_S = 5.0
 
 
@@ -100,16 +100,16 @@ class Hello(msgspec.Struct):
     """The first message of a server of version 1; a later version may add fields.
 
     Attributes:
-        connection: Identifies the connection, to resume it.
-        resume_token: Proves that it is one's own.
-        grace_s: Seconds for which its sessions are kept once it is broken; 0 is not at all.
-        server: Identifies the server's process, as long as it lives.
+        connection: The id of the connection, used to resume it.
+        resume_token: A secret that proves that the connection is the client's own.
+        grace_s: Seconds for which sessions are kept after a break; 0 if they are not kept.
+        server: The id of the server's process.
         siblings: Other processes serve the same address.
-        ends: The addresses and ports of the client and of the server, as the server sees them.
-            Where the client sees the same, nothing stands between the two.
-        max_sessions: Sessions that it holds.
-        max_message_bytes: Largest message that it takes; None is not known.
-        capabilities: What else it can do.
+        ends: The addresses and ports of the client and of the server, as the server sees them. If
+            the client sees the same, there is no relay between the two.
+        max_sessions: Number of sessions that the process holds.
+        max_message_bytes: Size limit of a message that the server accepts; None if unknown.
+        capabilities: Further features that the server supports.
     """
 
     version: int = 1
@@ -125,7 +125,7 @@ class Hello(msgspec.Struct):
 
 
 class Notice(msgspec.Struct):
-    """A message of version 1 that is no answer to a call, such as opened or queued."""
+    """A message of version 1 that does not answer a call, such as opened or queued."""
 
     kind: str
     data: dict[str, Any] | None = None
@@ -135,8 +135,8 @@ class Queued(NamedTuple):
     """The place of a session that waits for a slot of the server.
 
     Attributes:
-        position: How many are served before it, and itself: 1 is the next.
-        length: How many wait.
+        position: The session's place in the queue; 1 is next.
+        length: Number of sessions that wait.
     """
 
     position: int
@@ -147,7 +147,7 @@ class Queued(NamedTuple):
         """Read the place from a message.
 
         Raises:
-            ProtocolError: It is none.
+            ProtocolError: The message holds no valid place.
         """
         data = notice.data or {}
         position, length = data.get("position"), data.get("length")

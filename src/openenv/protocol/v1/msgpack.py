@@ -1,8 +1,8 @@
-"""Looking through MessagePack before it is decoded: the keys of its maps are texts.
+"""Check of MessagePack frames before decoding: the keys of all maps must be text.
 
-An array that is a key becomes a tuple, and everybody can make tuples of one hash: a map of n such
-keys takes a time that grows by n squared, in which the event loop serves nobody. (The hashes of
-texts are secret, and of numbers few have the same.)
+An array used as a key becomes a tuple, and anyone can make many tuples with the same hash. A map
+with n such keys takes time that grows with n squared, during which the event loop serves no one.
+(Hashes of texts are secret, and few numbers share a hash.)
 
 The format is that of https://github.com/msgpack/msgpack/blob/master/spec.md.
 """
@@ -14,8 +14,8 @@ import re
 
 MAX_DEPTH = 1000
 
-# By the first byte of a value: how many bytes the value takes, if that byte tells; else 0. Most
-# values are so: small and large numbers, null, booleans, short texts, fixed extensions.
+# By the first byte of a value: the size of the value, if that byte determines it; otherwise 0. It
+# does for most values: small and large numbers, null, booleans, short texts, fixed extensions.
 _SIZES = [0] * 256
 for _size, _heads in {
     1: (*range(0x80), 0xC0, 0xC2, 0xC3, *range(0xE0, 0x100)),
@@ -31,14 +31,14 @@ for _size, _heads in {
     for _head in _heads:
         _SIZES[_head] = _size
 _SIZES[0xA0:0xC0] = range(1, 33)  # a text of up to 31 bytes
-# What finds as many numbers of one size as follow each other.
+# Patterns that match a run of numbers of the same size.
 _RUNS = {
     1: re.compile(rb"[\x00-\x7f\xc0\xc2\xc3\xe0-\xff]*"),
     5: re.compile(rb"(?:[\xca\xce\xd2].{4})*", re.DOTALL),
     9: re.compile(rb"(?:[\xcb\xcf\xd3].{8})*", re.DOTALL),
 }
-_LONG_ARRAY = 16  # values from which looking for a run pays
-# How many bytes tell the length of a text, of bytes, an extension, an array or a map; by its first.
+_LONG_ARRAY = 16  # number of values from which looking for a run pays off
+# By the first byte: the size of the length of a text, bytes, an extension, an array or a map.
 _TEXTS = {0xD9: 1, 0xDA: 2, 0xDB: 4}
 _BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 _EXTENSIONS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
@@ -47,21 +47,21 @@ _IS_TEXT = [0xA0 <= head <= 0xBF or head in _TEXTS for head in range(256)]
 
 
 def check_keys(frame: bytes | bytearray) -> None:
-    """Refuse a frame of maps whose keys are no texts, or that is nested too deep.
+    """Refuse a frame with a map whose keys are not all texts, or with too deep nesting.
 
-    A frame that is damaged is left to its decoder.
+    Damaged frames are left to the decoder.
 
     Raises:
-        ValueError: A key is no text.
-        RecursionError: Containers are in each other, more than 1000 of them.
+        ValueError: A key is not text.
+        RecursionError: Containers are nested more than 1000 deep.
     """
-    with contextlib.suppress(IndexError):  # it ends too early
+    with contextlib.suppress(IndexError):  # the frame ends too early
         _look_through(frame)
 
 
 def _look_through(frame: bytes | bytearray) -> None:
     sizes, is_text = _SIZES, _IS_TEXT
-    at, left, is_map = 0, 1, False  # how many values are left of the container that it is in
+    at, left, is_map = 0, 1, False  # `left` values remain in the current container
     outer: list[tuple[int, bool]] = []
     while True:
         while not left:
@@ -96,5 +96,5 @@ def _look_through(frame: bytes | bytearray) -> None:
                 left = int.from_bytes(frame[at + 1 : at + 1 + width], "big")
                 at += 1 + width
             else:
-                return  # no value begins so
+                return  # no value begins with this byte
             left *= 2 if is_map else 1

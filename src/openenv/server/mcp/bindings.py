@@ -1,16 +1,16 @@
 """An MCP client's binding to a session, with the client's permissions.
 
-Sessions are ours; a session of MCP is none. An agent acts on
+Sessions here are OpenEnv sessions, not MCP sessions. An agent acts on one of these sessions:
 
-- the session that its key is for, or that its address names (``?session_id=``, or the header
-  ``OpenEnv-Session-Id``). Somebody else drives it: resets it, scores it, closes it.
-- otherwise one that is opened for it, when it first needs one. Up to revision 2025-11-25 that is
-  one for each session of MCP. Later revisions have no sessions; all who name none share one (of
-  each key, where the server has keys), as they would share any MCP server.
+- the session that its key is bound to, or that its address names (``?session_id=``, or the header
+  ``OpenEnv-Session-Id``). Another client drives that session: resets it, scores it, closes it.
+- otherwise a session that is opened for the agent when it first needs one. Up to revision
+  2025-11-25 each MCP session gets its own. Later revisions have no MCP sessions: all agents that
+  name no session share one (one per key, if the server has keys), as they would any MCP server.
 
-In a session that was opened for agents nobody else begins episodes. So the first one begins at
-once (in simulation: in production the world is what it is), and after the end of one the next call
-is not carried out: it begins another one, and says so.
+In a session that was opened for agents no one else begins episodes. So the first episode begins at
+once (in simulation; in production there are no resets). After an episode has ended, the next call
+is not carried out: it begins another episode and says so.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ from openenv.settings import ServerMode
 from openenv.tools.progress import OnProgress
 from openenv.tools.results import build_failure
 
-MAX_SUBSCRIBED = 1000  # resources, of one agent
+MAX_SUBSCRIBED = 1000  # resources per agent
 REWARD, DONE, TRUNCATED = "openenv/reward", "openenv/done", "openenv/truncated"
 
 
 class SessionEnded(Refused):
-    """The session that was opened for the agent has ended; the next call opens another."""
+    """The session that was opened for the agent has ended; the next call opens another one."""
 
 
 class Reporter:
-    """Tells an agent how far a call is, from wherever the tool runs on this server's own loop.
+    """Reports the progress of a call to the agent, while the tool runs on this server's event loop.
 
-    It is passed to the environment. One that lives in another process gets a copy that tells
-    nobody.
+    The reporter is passed to the environment. An environment in another process gets a copy that
+    reports nothing.
     """
 
     def __init__(self, tell: OnProgress | None = None) -> None:
@@ -89,15 +89,14 @@ class AgentBinding:
     """An MCP client's binding to a session, with permissions.
 
     Args:
-        principal: Who the agent is, where the server has keys.
-        named: The session that it acts on; None has one opened for it.
+        principal: The agent's principal, if the server has keys.
+        named: The session to act on; if None, a session is opened for the agent.
 
     Attributes:
-        listed: What tells one list from another, of those that it was given last: of tools,
-            resources, prompts.
-        subscribed: The resources of which it wants to know when they may have changed.
-        hears: It listens for what the server has to say by itself.
-        used_at: When it was last used, by `time.monotonic`.
+        listed: Digests of the lists that the client last received: of tools, resources and prompts.
+        subscribed: The resources that the client has subscribed to.
+        hears: The client listens for messages that the server sends unasked.
+        used_at: When the binding was last used, by `time.monotonic`.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class AgentBinding:
 
     @property
     def current(self) -> Session | None:
-        """Return the bound session if the session is open."""
+        """The bound session if it is open; otherwise None."""
         session = self._session
         if self._named is not None:
             with contextlib.suppress(OpenEnvError):
@@ -126,7 +125,7 @@ class AgentBinding:
 
     @property
     def may_see_rewards(self) -> bool:
-        """Say whether the client may see rewards: an agent's key may not."""
+        """Whether the client may see rewards: an agent's key may not."""
         return self._principal is None or self._principal.role is not Role.AGENT
 
     # ------------------------------------------------------------------ the session
@@ -135,9 +134,9 @@ class AgentBinding:
         """Return the bound session, and open a session if necessary.
 
         Raises:
-            SessionNotFoundError: The one that is named is not there.
-            SessionEnded: The one that was opened for it is no longer there.
-            OpenEnvError: None can be opened.
+            SessionNotFoundError: The named session does not exist.
+            SessionEnded: The session that was opened for the agent has ended.
+            OpenEnvError: No session can be opened.
         """
         self.used_at = time.monotonic()
         if self._named is not None:
@@ -165,7 +164,7 @@ class AgentBinding:
         return session
 
     async def _begin(self, session: Session) -> dict[str, Any]:
-        """Begin an episode; return the agent's view of the first observation."""
+        """Begin an episode; return the first observation as the agent sees it."""
         self._is_over = False
         if self._manager.spec.mode is ServerMode.PRODUCTION:
             return {"content": []}
@@ -173,15 +172,15 @@ class AgentBinding:
         return shown
 
     async def close(self) -> None:
-        """Leave: a session that was opened for the agent is closed."""
+        """Leave the session; close it if it was opened for the agent."""
         session, self._session = self._session, None
         if session is not None:
             await self._manager.close(session.id)
 
-    # ------------------------------------------------------------------ what the agent does
+    # ------------------------------------------------------------------ requests of the agent
 
     async def tools(self) -> list[dict[str, Any]]:
-        """List the tools, in the wire's form."""
+        """Return the tools in their wire form."""
         spec = self._manager.spec
         if spec.environment_class is None or spec.tool_support is not ToolSupport.ACTIONS:
             session = await self.session()
@@ -199,21 +198,21 @@ class AgentBinding:
         reporter: Reporter | None = None,
         trace: str | None = None,
     ) -> dict[str, Any]:
-        """Call a tool. A call that fails is a result too.
+        """Call a tool. The failure of a call is returned as a result.
 
         Args:
-            timeout_s: Seconds that it may take; None is as long as the environment lets it.
-            reporter: Told how far it is.
-            trace: The span that it is part of, as W3C's `traceparent`.
+            timeout_s: Seconds that the call may take; None for the environment's own limit.
+            reporter: Receives reports of progress.
+            trace: The parent span, as a W3C `traceparent`.
 
         Raises:
-            LookupError: There is no tool of that name.
-            OpenEnvError: There is no session to call it in.
+            LookupError: There is no tool with this name.
+            OpenEnvError: No session is available for the call.
         """
         session = await self.session()
         if self._is_over and self._named is None:
             async with self._opening:
-                if self._is_over:  # and no other call has been here first
+                if self._is_over:  # no other call has begun an episode meanwhile
                     return _report_new_episode(await self._begin(session))
         try:
             command = build_call_command(session.spec, name, arguments, timeout_s, reporter)
@@ -244,10 +243,10 @@ class AgentBinding:
         return outcome.result
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Ask the environment's MCP server; return None for an environment without a server.
+        """Return the answer of the environment's MCP server; None if it has no such server.
 
         Raises:
-            ServerRefused: That server answered with an error.
+            ServerRefused: The environment's server answered with an error.
         """
         spec = self._manager.spec
         if spec.environment_class is not None and spec.tool_support is not ToolSupport.TOOLS:
@@ -262,23 +261,23 @@ class AgentBinding:
         return answer
 
     def subscribe(self, uri: str) -> None:
-        """Have the agent told when a resource may have changed.
+        """Notify the agent when a resource may have changed.
 
         Raises:
-            Refused: It is told of too many already.
+            Refused: The agent has too many subscriptions already.
         """
         if len(self.subscribed) >= MAX_SUBSCRIBED:
             raise Refused(f"an agent may subscribe to {MAX_SUBSCRIBED} resources at most")
         self.subscribed.add(uri)
 
     async def look(self) -> dict[str, Any] | None:
-        """Return the last transition as a result; None before the first."""
+        """Return the last transition as a tool result; None before the first."""
         session = await self.session()
         shown: dict[str, Any] | None = await session.handle(GetTransition(), encode=_show_if_any)
         return shown
 
     async def described(self) -> dict[str, Any]:
-        """Return the environment's description: name, text and the like."""
+        """Return the environment's metadata: name, description and so on."""
         session = await self.session()
         command = CallMethod("get_metadata")
         described: dict[str, Any] = await session.handle(command, encode=_to_dict)
@@ -326,14 +325,14 @@ def _to_dict(described: Any) -> dict[str, Any]:
 
 
 def digest_of(listed: list[dict[str, Any]]) -> bytes:
-    """Return a digest of a list of tools, resources or prompts, to notice changes."""
+    """Return a digest of a list of tools, resources or prompts, which reveals changes."""
     return hashlib.blake2b(to_json(listed), digest_size=16).digest()
 
 
 def readme_of(spec: EnvironmentSpec) -> str | None:
-    """Return the README of an environment's package.
+    """Return the README of an environment's package; None if there is none.
 
-    The README lies beside the manifest, at most two folders up.
+    The README is beside the manifest, at most two directories up.
     """
     cls = class_made_by(spec.factory) or spec.environment_class or spec.factory
     try:
@@ -346,6 +345,6 @@ def readme_of(spec: EnvironmentSpec) -> str | None:
             text = readme.read_text(encoding="utf-8", errors="replace")
             if not text.startswith("---\n"):
                 return text
-            _, _, rest = text[4:].partition("\n---\n")  # after the settings of a Space
+            _, _, rest = text[4:].partition("\n---\n")  # skips the settings of a Space
             return rest.lstrip("\n") or text
     return None

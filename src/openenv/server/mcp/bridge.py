@@ -1,11 +1,11 @@
 """Environments as MCP servers: the official SDK speaks the protocol, bindings act on sessions.
 
-Tools are the environment's, and so are the resources, prompts and completions of the MCP server
-that it may have been made of. Beside them there are two resources, ``openenv://observation`` (what
-the last step has shown) and ``openenv://readme``, and a prompt, ``task``. `reset`, `step`, `state`
-and `close` are no tools.
+Tools are those of the environment. If the environment wraps an MCP server, so are its resources,
+prompts and completions. We add two resources, ``openenv://observation`` (the observation of the
+last step) and ``openenv://readme``, and one prompt, ``task``. `reset`, `step`, `state` and `close`
+are not tools.
 
-The SDK is imported when the first client comes, on a thread: that takes half a second.
+The SDK is imported on a thread when the first client comes: that takes half a second.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from openenv.tools.results import extract_text
 
 ORIGIN = "openenv.mcp.origin"  # the key of the `RequestOrigin` in a scope
 MCP_SESSION, REVISION = "mcp-session-id", "mcp-protocol-version"  # headers
-MAX_SESSIONS = 10_000  # of MCP
+MAX_SESSIONS = 10_000  # MCP sessions
 OBSERVATION, README = "openenv://observation", "openenv://readme"
 OBSERVATION_RESOURCE = {
     "uri": OBSERVATION,
@@ -50,9 +50,9 @@ README_RESOURCE = {
 }
 OURS = "openenv://"
 TASK = "task"
-TIMEOUT, TRACE = "openenv/timeout_s", "traceparent"  # in the `_meta` of a call
+TIMEOUT, TRACE = "openenv/timeout_s", "traceparent"  # keys in the `_meta` of a call
 INVALID_PARAMS, INTERNAL_ERROR, OVERLOADED = -32602, -32603, -32000
-TICK_S = 1.0  # between reports of how long a call has been running
+TICK_S = 1.0  # between progress reports of how long a call has been running
 METHOD_NOT_FOUND = -32601
 TASK_FIELDS = ("task", "instruction", "instructions", "prompt", "question", "goal")
 
@@ -69,19 +69,19 @@ class RequestOrigin:
 
 
 class SDKAdapter(Protocol):
-    """The adapter of a bridge to a version of the SDK."""
+    """Connects a bridge to a version of the SDK."""
 
     def http(self) -> contextlib.AbstractAsyncContextManager[Callable[..., Any]]:
-        """Serve HTTP, by the ASGI application that is given."""
+        """Serve HTTP within the context, through the ASGI application that it returns."""
         ...
 
     async def stdio(self) -> None:
-        """Serve standard input and output, until the former ends."""
+        """Serve standard input and output until the input ends."""
         ...
 
 
 class Bridge:
-    """The environments of a server, for clients of MCP."""
+    """The environments of a server, for MCP clients."""
 
     def __init__(self, manager: SessionManager) -> None:
         self.manager = manager
@@ -91,7 +91,7 @@ class Bridge:
             "resources": self._resources,
         }
         self._bindings: dict[tuple[Principal | None, str | None, str | None], AgentBinding] = {}
-        self._owners: OrderedDict[str, Principal | None] = OrderedDict()  # of sessions of MCP
+        self._owners: OrderedDict[str, Principal | None] = OrderedDict()  # of MCP sessions
         self._owner: asyncio.Task[None] | None = None
         self._app: asyncio.Future[Callable[..., Any]] | None = None
         self._over: asyncio.Event | None = None
@@ -104,14 +104,14 @@ class Bridge:
         """Serve a request to `/mcp`."""
         app, principal = await self._started(), origin.principal
         scope[ORIGIN] = origin
-        # Servers leave the blanks around a value there, which are no part of it (RFC 9110, 5.5).
+        # Servers keep the whitespace around header values, which is no part of them (RFC 9110, 5.5)
         scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         mcp_session = header(scope, MCP_SESSION)
         if mcp_session is None:
 
             def note_owner(mcp_session: str) -> None:
                 self._owners[mcp_session] = principal
-                while len(self._owners) > MAX_SESSIONS:  # the SDK keeps no more
+                while len(self._owners) > MAX_SESSIONS:  # the SDK keeps no more than that
                     self._owners.popitem(last=False)
 
             opening = _Opening(send, note_owner)
@@ -165,7 +165,7 @@ class Bridge:
             started.set_exception(error)
 
     async def aclose(self) -> None:
-        """Leave all sessions, and end what is under way."""
+        """Leave all sessions, and end all requests."""
         owner, self._owner, self._app = self._owner, None, None
         if owner is not None and owner.get_loop() is asyncio.get_running_loop():
             assert self._over is not None
@@ -180,7 +180,7 @@ class Bridge:
     # ------------------------------------------------------------------ bindings
 
     def binding(self, origin: RequestOrigin, mcp_session: str | None) -> AgentBinding:
-        """Return the binding of the client; `mcp_session` is None in revisions without sessions."""
+        """Return a client's binding; `mcp_session` is None in revisions without sessions."""
         key = (origin.principal, origin.named, mcp_session)
         binding = self._bindings.get(key)
         if binding is None:
@@ -196,7 +196,7 @@ class Bridge:
             if idle_s is not None and binding.used_at < now - idle_s and binding.current is None:
                 del self._bindings[key]
 
-    # ------------------------------------------------------------------ what is said of it
+    # ------------------------------------------------------------------ description
 
     @property
     def name(self) -> str:
@@ -205,7 +205,7 @@ class Bridge:
 
     @property
     def instructions(self) -> str:
-        """Return the description of the server for the client's model."""
+        """The server's description for the client's model."""
         text = _own_docstring(self.manager.spec.environment_class) or self.name
         return (
             f"{text}\n\nThe resource {OBSERVATION} holds what the last step has "
@@ -213,7 +213,7 @@ class Bridge:
         )
 
     def refusal(self, error: Exception) -> tuple[int, str, Any]:
-        """Return the code, the message and the data of a failed request's JSON-RPC error."""
+        """Return the code, message and data of the JSON-RPC error for a failed request."""
         if isinstance(error, LookupError):
             return INVALID_PARAMS, str(error.args[0]), error.args[1] if error.args[1:] else None
         if isinstance(error, ServerRefused):
@@ -225,10 +225,10 @@ class Bridge:
             code = OVERLOADED if isinstance(error, OpenEnvError) else INTERNAL_ERROR
         return code, describe_error(error, debug=self.manager.debug), None
 
-    # ------------------------------------------------------------------ what agents ask for
+    # ------------------------------------------------------------------ requests of agents
 
     async def listing(self, binding: AgentBinding, kind: str) -> dict[str, Any]:
-        """Answer ``tools/list``, ``resources/list`` or ``prompts/list``, and note the digest."""
+        """Answer ``tools/list``, ``resources/list`` or ``prompts/list``, and store its digest."""
         found = await self._lists[kind](binding)
         binding.listed[kind] = digest_of(found)
         return {kind: found}
@@ -238,9 +238,9 @@ class Bridge:
         return digest_of(await self._lists[kind](binding))
 
     async def changed(self, binding: AgentBinding, listed: dict[str, bytes]) -> list[str]:
-        """Return the kinds whose list is no longer what `listed` has, and update `listed`.
+        """Return the kinds of lists that differ from the digests in `listed`, and update `listed`.
 
-        Nothing has changed for a binding whose session is not open.
+        For a binding whose session is not open, no list has changed.
         """
         changed = []
         with contextlib.suppress(OpenEnvError):  # the session may be ending just now
@@ -261,12 +261,12 @@ class Bridge:
         """Answer `tools/call`.
 
         Args:
-            meta: The `_meta` of the request; `traceparent` in it may be a header's.
-            report: Tells the client how far the call is; None where it does not want to know.
+            meta: The `_meta` of the request; its `traceparent` may come from a header.
+            report: Sends progress to the client; None if the client does not want progress.
 
         Raises:
             LookupError: There is no such tool.
-            OpenEnvError: There is no session.
+            OpenEnvError: No session is available for the call.
         """
         timeout_s, trace = meta.get(TIMEOUT), meta.get(TRACE)
         trace = trace if isinstance(trace, str) else None
@@ -294,7 +294,7 @@ class Bridge:
 
         Raises:
             LookupError: There is no such resource.
-            ServerRefused: The environment's own server will not have it read.
+            ServerRefused: The environment's own MCP server refuses to read it.
         """
         if uri == README and (text := readme_of(self.manager.spec)) is not None:
             return {"contents": [{"uri": uri, "mimeType": "text/markdown", "text": text}]}
@@ -330,7 +330,7 @@ class Bridge:
 
         Raises:
             LookupError: There is no such prompt.
-            ServerRefused: The environment's own server refuses it.
+            ServerRefused: The environment's own MCP server refuses the request.
         """
         if any(one["name"] == name for one in await _list(binding, "prompts")):
             params = {"name": name, **({"arguments": arguments} if arguments else {})}
@@ -353,25 +353,25 @@ class Bridge:
         return {"description": "What is to be done.", "messages": messages}
 
     async def complete(self, binding: AgentBinding, params: dict[str, Any]) -> dict[str, Any]:
-        """Answer `completion/complete`: none of our own prompts and resources has arguments.
+        """Answer `completion/complete`. Our own prompts and resources have no arguments.
 
         Raises:
-            ServerRefused: The environment's own server knows no such prompt or template.
+            ServerRefused: The environment's own MCP server refuses the request.
         """
         answer = await _ask(binding, "completion/complete", params)
         return answer or {"completion": {"values": [], "total": 0, "hasMore": False}}
 
 
 async def _list(binding: AgentBinding, kind: str, method: str = "") -> list[dict[str, Any]]:
-    """List what the environment's MCP server has of a kind; empty if the server knows no such."""
+    """Return a list of the environment's MCP server; empty if it does not know the method."""
     return list((await _ask(binding, method or f"{kind}/list", {}) or {}).get(kind, ()))
 
 
 async def _ask(binding: AgentBinding, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the answer of the environment's MCP server; None if it has none, or knows no such.
+    """Return the answer of the environment's MCP server; None without a server or such a method.
 
     Raises:
-        ServerRefused: It answers with any other error.
+        ServerRefused: The server answered with another error.
     """
     try:
         return await binding.ask(method, params)
@@ -394,11 +394,11 @@ async def _tick(reporter: Reporter, report: OnProgress, total: Any) -> None:
 
 
 class _Opening:
-    """The answer to a request without an MCP session id, which may open a session.
+    """The response to a request without an MCP session id, which may open a session.
 
     Args:
-        opened: Called with the session before the client learns of it: its next request may be here
-            before this answer is sent to the end.
+        opened: Called with the session before the client learns about it: the client's next request
+            may arrive before this response has been sent completely.
     """
 
     def __init__(self, send: Send, opened: Callable[[str], None]) -> None:
@@ -418,12 +418,12 @@ class _Opening:
 
     @property
     def is_refused(self) -> bool:
-        """A session was opened for a handshake that was refused."""
+        """Whether a session was opened for a handshake that was then refused."""
         return bool(self.session) and b'"result":' not in self._body
 
 
 async def _end_session(app: Callable[..., Any], opened_by: Scope, mcp_session: str) -> None:
-    """End an unknown session, which the SDK would keep until a long idle timeout."""
+    """End a session of the SDK, which would otherwise keep it until a long idle timeout."""
     headers = [(MCP_SESSION.encode(), mcp_session.encode()), (b"accept", b"application/json")]
     scope = {**opened_by, "method": "DELETE", "headers": headers}
 
@@ -431,13 +431,13 @@ async def _end_session(app: Callable[..., Any], opened_by: Scope, mcp_session: s
         return {"type": "http.request", "body": b""}
 
     async def send(message: Message) -> None:
-        """Nobody waits for an answer."""
+        """Ignore the response."""
 
     await app(scope, receive, send)
 
 
 def _own_docstring(cls: type | None) -> str:
-    """Return the docstring of an environment's class or its bases, those of this package apart."""
+    """Return the docstring of an environment's class or of a base class outside openenv."""
     for one in cls.__mro__ if cls is not None else ():
         package = one.__module__.partition(".")[0]
         if package == "openenv":
@@ -458,6 +458,6 @@ def _build_adapter(bridge: Bridge) -> SDKAdapter:
 
 
 def header(scope: Scope | Message, name: str) -> str | None:
-    """Return the value of a header of a request or an answer, by lower-case name."""
+    """Return a header's value in a request or a response; `name` must be in lower case."""
     key = name.encode()
     return next((value.decode("latin-1") for one, value in scope["headers"] if one == key), None)

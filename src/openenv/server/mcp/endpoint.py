@@ -1,8 +1,8 @@
-"""`/mcp`: the tools of environments, by the Model Context Protocol and by the older JSON-RPC.
+"""`/mcp`: the tools of environments, over the Model Context Protocol and the older JSON-RPC.
 
-Both are spoken at one address. What tells them apart are headers: a client of MCP names the
-revision that it speaks or its session, or says that it takes an event stream, as the specification
-demands. Anything else is JSON-RPC as clients of the public package speak it; see
+Both use the same address, and headers tell them apart: an MCP client names its protocol revision or
+its session, or accepts an event stream, as the specification demands. Any other request is JSON-RPC
+as clients of the public package speak it; see
 `openenv.execution.connections.json_rpc`.
 """
 
@@ -44,7 +44,7 @@ from openenv.tools.types import JsonRpcErrorCode as Code
 
 
 def mcp_routes(manager: SessionManager) -> tuple[list[BaseRoute], MCPEndpoint]:
-    """Build the routes of `/mcp`, and what serves those of HTTP, which has to be closed."""
+    """Build the routes of `/mcp`; return also the HTTP endpoint, which has to be closed."""
     endpoint = MCPEndpoint(manager)
     route = Route("/mcp", endpoint, include_in_schema=False)
     return [route, websocket_route(manager, "/mcp", JsonRpcConnection)], endpoint
@@ -80,7 +80,7 @@ class MCPEndpoint:
         await Response(body, media_type=JSON)(scope, receive, send)
 
     async def aclose(self) -> None:
-        """End what is under way."""
+        """End all requests and MCP sessions."""
         await self._bridge.aclose()
 
     # ------------------------------------------------------------------ the older JSON-RPC
@@ -128,7 +128,7 @@ class MCPEndpoint:
             with serving("openenv.tools", trace, session.attributes()) as span:
                 response = await session.handle(command.command, encode=command.respond, trace=span)
         except EnvironmentCrashed:
-            await self._manager.close(session.id)  # there is nobody else to give its slot back
+            await self._manager.close(session.id)  # no one else would free its slot
             raise
         assert isinstance(response, JsonRpcResponse)
         return response
@@ -163,7 +163,7 @@ class MCPEndpoint:
 
 
 def speaks_mcp(scope: Scope) -> bool:
-    """Say whether a client of the Model Context Protocol has sent the request."""
+    """Return whether the request comes from a client of the Model Context Protocol."""
     for name, value in scope["headers"]:
         if name in (b"mcp-protocol-version", b"mcp-session-id"):
             return True
@@ -173,9 +173,9 @@ def speaks_mcp(scope: Scope) -> bool:
 
 
 def session_named(scope: Scope, principal: Principal | None) -> str | None:
-    """Return the id of the session that a request names.
+    """Return the id of the session that a request names, if any.
 
-    An agent's key is bound to a session; otherwise the URL, or the header, names the session.
+    An agent's key is bound to a session. Otherwise the URL or the header names the session.
     """
     if principal is not None and principal.session_id is not None:
         return principal.session_id

@@ -1,7 +1,7 @@
 """The adapter of `openenv.server.mcp.bridge` to version 1 of the official SDK.
 
-That is the one which environments written for FastMCP 2 and 3 bring along. It knows the revisions
-up to 2025-11-25, those that begin by a handshake.
+Environments written for FastMCP 2 and 3 bring this version. It supports the revisions up to
+2025-11-25, which begin with a handshake.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from openenv.server.mcp.bridge import (
     header,
 )
 
-types: Any = mcp.types  # where type checkers see version 2, which has other names
+types: Any = mcp.types  # type checkers see version 2, which has other names
 lowlevel: Any = mcp.server.lowlevel
 
 Answer = Callable[[Any, Any], Awaitable[dict[str, Any]]]
 
-UNSUPPORTED_REVISION = -32022  # by revision 2026-07-28; clients of it then begin by a handshake
+UNSUPPORTED_REVISION = -32022  # as of revision 2026-07-28; its clients then begin a handshake
 
 
 class SdkV1:
-    """See `openenv.server.mcp.bridge.SDKAdapter`."""
+    """The adapter for version 1; see `openenv.server.mcp.bridge.SDKAdapter`."""
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
@@ -54,7 +54,7 @@ class SdkV1:
         self._server = lowlevel.Server(
             bridge.name, version=version(), instructions=bridge.instructions
         )
-        # By default it says that its lists never change.
+        # By default the SDK declares that its lists never change.
         self._server.create_initialization_options = functools.partial(
             self._server.create_initialization_options,
             lowlevel.NotificationOptions(True, True, True),
@@ -121,7 +121,7 @@ class SdkV1:
     # ------------------------------------------------------------------ requests
 
     def _answer(self, asked: Any, result: Any, answer: Answer) -> None:
-        """Have requests of one kind answered; errors as JSON-RPC has them."""
+        """Register a handler for a type of requests, with errors in JSON-RPC form."""
 
         async def handle(request: Any) -> Any:
             try:
@@ -189,12 +189,12 @@ class SdkV1:
 
 
 async def _run(run: Any, methods: set[str], read: Any, write: Any, *args: Any, **kw: Any) -> None:
-    """Serve a client; requests of other methods are refused, which the SDK takes for bad ones."""
+    """Serve a client, refusing unknown methods, which the SDK would report as invalid requests."""
     await run(_Known(read, write, methods), write, *args, **kw)
 
 
 class _Known:
-    """The messages of a client, less requests of methods that are not known."""
+    """The messages of a client, without requests of unknown methods."""
 
     def __init__(self, read: Any, write: Any, methods: set[str]) -> None:
         self._read, self._write, self._methods = read, write, methods
@@ -220,14 +220,14 @@ class _Known:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Say whether a log record reports more than a listening client that has left."""
+    """Return whether a log record reports more than the departure of a listening client."""
     error = record.exc_info[1] if record.exc_info else None
     return type(error).__name__ != "ClosedResourceError"
 
 
 @contextlib.contextmanager
 def _own_streams() -> Iterator[tuple[Any, Any]]:
-    """Take standard input and output for the block; what else is printed goes to standard error."""
+    """Take over stdin and stdout for the block; other output goes to stderr."""
     sys.stdout.flush()
     stdin = os.fdopen(os.dup(0), encoding="utf-8", errors="replace")
     stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")

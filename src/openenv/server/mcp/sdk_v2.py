@@ -1,4 +1,4 @@
-"""The adapter of `openenv.server.mcp.bridge` to version 2 of the official SDK, and later."""
+"""The adapter of `openenv.server.mcp.bridge` to version 2 and later of the official SDK."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from openenv.server.mcp.bridge import (
 T = TypeVar("T")
 Context = ServerRequestContext[Any, Any]
 
-IN_HEADERS = b'"x-mcp-header"'  # in a schema: a client repeats the argument in a header
+IN_HEADERS = b'"x-mcp-header"'  # in a schema: clients repeat the argument in a header
 
 
 class OurServer(Server[Any]):
-    """A server of the SDK that announces changing lists."""
+    """An SDK server that declares that its lists may change."""
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
@@ -75,8 +75,8 @@ class Listeners:
     """The clients that listen to the events of a session.
 
     Attributes:
-        listed: Digests of those lists of which a change is listened for, as they are.
-        uris: The resources of which each of them wants to know that they may have changed.
+        listed: Current digests of the lists for which at least one client listens to changes.
+        uris: The resources that each client has subscribed to.
     """
 
     bus: InMemorySubscriptionBus
@@ -86,7 +86,7 @@ class Listeners:
 
 
 class SdkV2:
-    """See `openenv.server.mcp.bridge.SDKAdapter`."""
+    """The adapter for version 2; see `openenv.server.mcp.bridge.SDKAdapter`."""
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
@@ -110,7 +110,7 @@ class SdkV2:
             on_subscriptions_listen=self._listen,
         )
 
-        # Unless it has this, the SDK lists all tools before each call.
+        # Without this function, the SDK lists all tools before each call.
         self._server.get_tool_input_schema = self._headed.get
 
     # ------------------------------------------------------------------ transports
@@ -140,7 +140,7 @@ class SdkV2:
         request = context.request
         if request is None:
             binding = self._bridge.binding(RequestOrigin(), None)
-            # Over standard output; later revisions have clients ask for what they want to hear.
+            # On standard output; in later revisions clients request the notifications they want.
             binding.hears = context.protocol_version not in MODERN_PROTOCOL_VERSIONS
             return binding
         return self._bridge.binding(request.scope[ORIGIN], request.headers.get(MCP_SESSION))
@@ -200,13 +200,13 @@ class SdkV2:
         )
 
     async def _translate(self, work: Awaitable[T]) -> T:
-        """Return the result of a request, or raise its error as JSON-RPC has it."""
+        """Return the result of a request, or raise its error in JSON-RPC form."""
         try:
             return await work
         except Exception as error:
             raise MCPError(*self._bridge.refusal(error)) from None
 
-    # ------------------------------------------------------------------ what is said unasked
+    # ------------------------------------------------------------------ notifications
 
     async def _listen(
         self, context: Context, params: SubscriptionsListenRequestParams
@@ -231,7 +231,7 @@ class SdkV2:
                 self._listeners.pop(session.id, None)
 
     async def _tell(self, context: Context, binding: AgentBinding) -> None:
-        """After a call, tell those who listen what may have changed by it."""
+        """Tell the listening clients what a call may have changed."""
         session = binding.current
         listeners = None if session is None else self._listeners.get(session.id)
         if listeners is not None:
@@ -247,5 +247,5 @@ class SdkV2:
 
 
 def _mark_complete(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result as revision 2026-07-28 has it; for earlier ones the SDK drops what is new."""
+    """Return a result in the form of revision 2026-07-28; for earlier ones the SDK adapts it."""
     return {**result, "resultType": "complete"}

@@ -87,18 +87,18 @@ class JsonRpcCallV0(RequestCallV0, kw_only=True):
 class ServedConnectionV0(ServedConnection):
     """The connection of a client to a single session, served until the client leaves.
 
-    The client gets a session of its own, which is closed when the client leaves; or, with
-    `session_id`, it joins a session that exists, which stays. A client that says goodbye is
-    answered, by the closing of the channel, once the environment is closed. An environment that
-    takes more than `LINGER_S` seconds to close is left to the manager.
+    The client gets its own session, which is closed when the client leaves. With `session_id`, it
+    joins an existing session, which stays open. A client that sends ``close`` gets its answer, the
+    closing of the channel, once the environment is closed. An environment that takes more than
+    `LINGER_S` seconds to close is left to the manager.
 
-    A client that does not read is not listened to. At most `QUEUED_FRAMES` requests wait here while
-    one is served; then the channel pauses.
+    The connection does not listen to a client that does not read. At most `QUEUED_FRAMES` requests
+    wait while one is served; then the channel pauses.
 
     Args:
         session_id: The session to join.
-        debug: Tell the client the text of every exception.
-        names_non_finite: As for `JSONCodec`.
+        debug: Send the client the text of every exception.
+        names_non_finite: Name NaN and infinity in frames; see `JSONCodec`.
     """
 
     __slots__ = (
@@ -130,12 +130,12 @@ class ServedConnectionV0(ServedConnection):
         self._is_serving = False
         self._opening: asyncio.Task[None] | None = asyncio.ensure_future(self._open())
 
-    # ------------------------------------------------------------------ coming and going
+    # ------------------------------------------------------------------ opening and closing
 
     async def _open(self) -> None:
         try:
             session = await self._join()
-        except asyncio.CancelledError:  # it left before it was in
+        except asyncio.CancelledError:  # the client left before the session was open
             self._end()
             return
         except OpenEnvError as error:
@@ -185,10 +185,10 @@ class ServedConnectionV0(ServedConnection):
             self._lose()
 
     def go_on(self) -> None:
-        """Do nothing: what has come is served, and no more is listened to."""
+        """Do nothing: frames that have arrived are served, and no more are read."""
 
     def lose(self, *, is_goodbye: bool = True) -> bool:
-        """Note that the client has gone, and cancel the running request.
+        """Note that the client has left, and cancel the running request.
 
         Returns:
             False: in version 0 a client cannot come back.
@@ -217,7 +217,7 @@ class ServedConnectionV0(ServedConnection):
         self._end()
 
     async def _leave(self, *, is_goodbye: bool = False) -> None:
-        """Close the session, or leave it; then, after a goodbye, close the channel."""
+        """Close the session or leave it; then, if the client asked to close, close the channel."""
         session = self._session
         assert session is not None
         if self._session_id is None:
@@ -232,10 +232,10 @@ class ServedConnectionV0(ServedConnection):
         if not self.ended.done():
             self.ended.set_result(None)
 
-    # ------------------------------------------------------------------ talking
+    # ------------------------------------------------------------------ frames
 
     def receive(self, frame: str | bytes) -> None:
-        """Take the client's next frame."""
+        """Handle the client's next frame."""
         if self._is_over or self._is_draining:
             return
         counters = self._counters
@@ -252,7 +252,7 @@ class ServedConnectionV0(ServedConnection):
             self._channel.pause()
 
     def _serve_waiting(self) -> None:
-        if self._is_serving:  # an answer that came at once: the loop below goes on
+        if self._is_serving:  # for an immediate answer, the loop below continues
             return
         self._is_serving = True
         while self._frames and self._call is None and not self._is_over:
@@ -277,7 +277,7 @@ class ServedConnectionV0(ServedConnection):
             return
         self._refused = 0
         assert self._session is not None
-        if request.type == "step" and self._is_simulation:  # as `_command_of`, without a call
+        if request.type == "step" and self._is_simulation:  # `_command_of` inlined
             command: Any = Step(request.data, request.arguments)
         else:
             command = self._command_of(request)
@@ -295,7 +295,7 @@ class ServedConnectionV0(ServedConnection):
             self._manager.keep(asyncio.ensure_future(self._leave(is_goodbye=True)))
 
     def _count_refused(self) -> None:
-        """Count a frame that could not be read, and cut off a client that sends nothing else."""
+        """Count an unreadable frame, and cut off a client that sends nothing else."""
         self._refused += 1
         if self._refused >= REFUSED_FRAMES and not self._is_over:
             self._channel.close(PROTOCOL_ERROR)
@@ -340,7 +340,7 @@ class JsonRpcConnection(ServedConnectionV0):
     async def _join(self) -> Session:
         if self._session_id is None:
             return await super()._join()
-        # An agent comes to a session that somebody else drives.
+        # An agent joins a session that another client drives.
         return self._manager.get(self._session_id, principal=self._principal)
 
     def _serve(self, frame: str | bytes) -> None:

@@ -4,26 +4,26 @@ Design notes
 ------------
 
 Requests. Each session serves its requests in order, and sessions run side by side. Up to `AT_ONCE`
-requests of a frame are taken at once; then other connections have their turn. A client may ask for
-much and read nothing, so only so many requests are taken before they are answered:
-`UNANSWERED_A_SESSION` of each session, so that one whose environment hangs is in nobody's way, and
-`UNANSWERED` further ones. The others are held back, each with its session, and if many are, the
-channel pauses. Unlike in version 0, a client that does not read is still listened to, since
-acknowledgements arrive that way. Of a frame with a request that cannot be read, the others are
-served.
+requests of a frame are taken at once; then other connections have their turn. A client may request
+a lot and read nothing, so the number of requests that are taken before they are answered is
+limited: to `UNANSWERED_A_SESSION` for each session, so that a session whose environment hangs
+blocks no other, and to `UNANSWERED` further ones. The others are held back with their sessions, and
+if there are many, the channel pauses. Unlike in version 0, the connection still listens to a client
+that does not read, since acknowledgements arrive that way. If a request of a frame cannot be read,
+the others are served.
 
 Answers. An answer is four values (`Answer`: kind, session, number, data) until its frame is
 written. All answers of one tick of the event loop leave in one frame, which `flush` writes at the
-end of the tick; a frame is written earlier once it holds `ANSWERS_A_FRAME` answers, so that the
-client reads the first ones while the next are made, or before it would exceed `FRAME_BYTES`, or
-what the client takes.
+end of the tick. A frame is written earlier once it holds `ANSWERS_A_FRAME` answers, so that the
+client reads the first ones while the next are made, or before it would exceed `FRAME_BYTES` or the
+client's limit.
 
-Resuming. The connection outlives its channel. When that breaks, sessions and running calls are kept
-for `resume_grace_s`, and the resend buffer keeps the frames that the client may not have. A client
-that comes back opens another socket, whose connection hands its channel over to this one
+Resuming. The connection outlives its channel. When the channel breaks, sessions and running calls
+are kept for `resume_grace_s`, and the resend buffer keeps the frames that the client may not have.
+A client that comes back opens another socket, whose connection hands its channel over to this one
 (`_hand_over`, `_resume`). A client that never acknowledges anything cannot resume, so little is
-kept for it; one that acknowledges too slowly is cut off by a `SlowReaderGuard`. A connection that
-broke before anything came over it may belong to a client whose first frame was on its way; only the
+kept for it. One that acknowledges too slowly is cut off by a `SlowReaderGuard`. A connection that
+broke before a frame arrived may belong to a client whose first frame was on its way. Only the
 latest `MOST_UNHEARD` of those are kept.
 
 Everything here runs on the event loop.
@@ -82,13 +82,13 @@ from openenv.tools.types import JsonRpcResponse
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 512  # requests of a frame that are taken before other connections have their turn
-# Requests that are taken before any is answered: so many of each session, and so many further ones
-# of all sessions. When as many are held back, the channel pauses.
+# Limits for requests that are taken before they are answered: further ones of all sessions, and
+# those of each session. If more than `UNANSWERED` are held back or wait, the channel pauses.
 UNANSWERED = 64
 UNANSWERED_A_SESSION = 2
 ANSWERS_A_FRAME = 64
-# Of a frame with a request that cannot be read, so many requests at most are looked at one by one:
-# as many as clients put into a frame, and their openings.
+# If a request of a frame cannot be read, requests are read one by one, up to this many: as many as
+# clients put into a frame, and their openings.
 READ_ONE_BY_ONE = 128
 ANSWER_TO = {
     "step": "observation",
@@ -100,18 +100,18 @@ ANSWER_TO = {
     "view": "view",
     "mcp": "mcp",
 }
-# Requests that no limit of a key refuses, since they only give something back.
+# Requests that a key's limits never refuse, since they only release resources.
 FREE_OF_CHARGE = frozenset({"close", "ack"})
-FRAME_BYTES = 2**18  # a frame of several answers is not made larger than this
+FRAME_BYTES = 2**18  # maximum size of a frame with several answers
 UNACKNOWLEDGED_BYTES = 2**16  # kept for a client that has never acknowledged anything
-# The client keeps its frames until they are acknowledged: after this many bytes.
+# The client keeps its frames until they are acknowledged, which is done after this many bytes.
 UNTOLD_BYTES = 2**16
-MOST_UNHEARD = 1024  # connections that broke before anything came, and are kept
-HEAD_BYTES = 128  # at most, of an answer before its data
+MOST_UNHEARD = 1024  # connections kept that broke before a frame arrived
+HEAD_BYTES = 128  # maximum size of an answer without its data
 CAPABILITIES = ["resume", "queue", "deadlines", "render", "view"]
 
 
-# The kind of an answer, the numbers of its session and request, and its encoded data.
+# The kind of an answer, its session number, its request number, and its encoded data.
 Answer = tuple[str, int | None, int | None, bytes]
 
 
@@ -121,10 +121,10 @@ class SessionSlot(msgspec.Struct, eq=False):
     is_queued: bool = False
     session: Session | None = None
     opening: asyncio.Task[None] | None = None
-    early: deque[Request] | None = None  # came before the session was open
-    held: deque[Request] | None = None  # come while too many are unanswered
+    early: deque[Request] | None = None  # requests that arrived before the session was open
+    held: deque[Request] | None = None  # requests held back while too many are unanswered
     unanswered: int = 0
-    is_given_up: bool = False  # its client has closed it, and hears no answers
+    is_given_up: bool = False  # the client has closed it, and receives no more errors
 
 
 class RequestCallV1(QueuedCall, kw_only=True):
@@ -148,7 +148,7 @@ class RequestCallV1(QueuedCall, kw_only=True):
         slot = self.slot
         if slot.unanswered > UNANSWERED_A_SESSION:
             connection._note_answered(slot)
-        else:  # as `_note_answered`, without a call
+        else:  # `_note_answered` inlined
             connection._unanswered -= 1
             if slot.unanswered:
                 slot.unanswered -= 1
@@ -165,7 +165,7 @@ class RequestCallV1(QueuedCall, kw_only=True):
             answer = (ANSWER_TO[request.type], request.session, request.id, result)
             if connection._unsent:
                 connection._send(answer)
-            else:  # as `_send`, without a call
+            else:  # `_send` inlined
                 connection._unsent.append(answer)
                 connection._unsent_bytes = len(result) + HEAD_BYTES
                 connection._loop.call_soon(connection.flush)
@@ -193,15 +193,15 @@ class JsonRpcCallV1(RequestCallV1, kw_only=True):
 class ServedConnectionV1(ServedConnection):
     """A client's connection to many sessions, served until the client leaves or is given up.
 
-    A client that has not left, but lost its socket, is waited for if it can come back: if it has
-    read the hello. When the connection ends, all its sessions are closed.
+    If a client loses its socket without leaving, the connection waits for the client, provided that
+    it can resume: it must have read the hello. When the connection ends, all its sessions close.
 
     Args:
         ends: The addresses and ports of the client and of the server.
-        largest: The largest message that the channel takes, if that is less than the limit.
+        largest: Size limit of messages on the channel, if it is below the manager's limit.
 
     Attributes:
-        id: Identifies the connection, to resume it.
+        id: The id of the connection, used to resume it.
     """
 
     hears_while_clogged = True
@@ -226,8 +226,8 @@ class ServedConnectionV1(ServedConnection):
         self._buffer = ResendBuffer()
         self._largest = manager.limits.max_message_bytes - HEAD_BYTES
         self._frame_bytes = FRAME_BYTES
-        self._waiting: deque[Request] | None = None  # for their turn
-        self._held = 0  # requests that are held back with their sessions
+        self._waiting: deque[Request] | None = None  # requests that wait for their turn
+        self._held = 0  # number of requests held back with their sessions
         self._further = 0  # unanswered requests above UNANSWERED_A_SESSION of their sessions
         self._slots: dict[int, SessionSlot] = {}
         self._closings: dict[asyncio.Task[None], Session] = {}
@@ -254,7 +254,7 @@ class ServedConnectionV1(ServedConnection):
     # ------------------------------------------------------------------ requests
 
     def receive(self, frame: str | bytes) -> None:
-        """Take the client's next frame."""
+        """Handle the client's next frame."""
         if self._is_over:
             return
         size, counters, buffer = len(frame), self._counters, self._buffer
@@ -295,7 +295,7 @@ class ServedConnectionV1(ServedConnection):
     def _refuse(self, frame: str | bytes, error: OpenEnvError) -> list[Request]:
         """Refuse the unreadable requests of a frame, and return the others.
 
-        A client that sends nothing else is cut off.
+        A client that sends nothing readable is cut off after `REFUSED_FRAMES` frames.
         """
         parts = self._codec.split(frame)
         if 1 < len(parts) <= READ_ONE_BY_ONE:
@@ -323,7 +323,7 @@ class ServedConnectionV1(ServedConnection):
         for session, number in self._codec.addresses(frame):
             if principal is not None:
                 try:
-                    principal.allow(1, 0)  # its bytes are counted with those of any frame
+                    principal.allow(1, 0)  # the bytes were already counted with the frame
                 except RateLimitError as limited:
                     error, principal = limited, None
                     data = self._codec.error_data(error)
@@ -331,7 +331,7 @@ class ServedConnectionV1(ServedConnection):
             self._send(("error", session, number, data))
 
     def _wait(self, requests: list[Request]) -> None:
-        """Have requests wait until it is their turn, or the client reads."""
+        """Make requests wait for their turn, or until the client reads."""
         if self._waiting is None:
             self._waiting = deque()
         self._waiting.extend(request for request in requests if request.type != "ack")
@@ -357,9 +357,9 @@ class ServedConnectionV1(ServedConnection):
             self._channel.resume()
 
     def go_on(self) -> None:
-        """Take the requests that wait or are held back, as far as the client reads.
+        """Take the requests that wait or are held back, as long as the client reads.
 
-        That happens in a moment, since the caller may be in the middle of something.
+        This happens in the next tick, since the caller may be in the middle of something.
         """
         if (self._waiting or self._held) and not self._is_going_on:
             self._is_going_on = True
@@ -368,7 +368,7 @@ class ServedConnectionV1(ServedConnection):
     def _take_waiting(self) -> None:
         taken = 0
         while self._waiting and not self._channel.is_clogged:
-            if taken == AT_ONCE:  # now it is the turn of others
+            if taken == AT_ONCE:  # other connections have their turn now
                 self._loop.call_soon(self._take_waiting)
                 return
             self._take(self._waiting.popleft())
@@ -380,7 +380,7 @@ class ServedConnectionV1(ServedConnection):
         self._resume_if_little_waits()
 
     def take_held_of(self, slot: SessionSlot) -> None:
-        """Take the requests of a session that were held back, as far as there is room."""
+        """Take the held-back requests of a session, as long as there is room."""
         while slot.held and self._has_room(slot) and not self._channel.is_clogged:
             self._held -= 1
             request = slot.held.popleft()
@@ -398,13 +398,13 @@ class ServedConnectionV1(ServedConnection):
 
     def _note_answered(self, slot: SessionSlot) -> None:
         self._unanswered -= 1
-        if slot.unanswered:  # otherwise the session is closed
+        if slot.unanswered:  # 0 if the session is closed
             slot.unanswered -= 1
             if slot.unanswered >= UNANSWERED_A_SESSION:
                 self._further -= 1
 
     def _forget(self, number: int, error: BaseException | None = None) -> None:
-        """Free the number of a session; what is unanswered counts no longer, what is held fails."""
+        """Free a session's number: unanswered requests no longer count, held requests fail."""
         slot = self._slots.pop(number)
         self._further -= max(0, slot.unanswered - UNANSWERED_A_SESSION)
         slot.unanswered = 0
@@ -438,14 +438,14 @@ class ServedConnectionV1(ServedConnection):
         if not is_early and (is_full or slot.held) and request.type != "close":
             self._hold(slot, request)
             return
-        if request.type == "step" and self._is_simulation:  # as `_command_of`, without a call
+        if request.type == "step" and self._is_simulation:  # `_command_of` inlined
             command: Any = Step(request.data, request.arguments)
         else:
             command = self._command_of(request)
             if command is None:
                 self._serve_otherwise(request, slot, session)
                 return
-        self._unanswered += 1  # as `_note_taken`, without a call
+        self._unanswered += 1  # `_note_taken` inlined
         slot.unanswered += 1
         if slot.unanswered > UNANSWERED_A_SESSION:
             self._further += 1
@@ -458,8 +458,8 @@ class ServedConnectionV1(ServedConnection):
         session.serve(call)
 
     def _take_otherwise(self, request: Request, slot: SessionSlot | None) -> None:
-        """Take a request for a session that is not open, or while the server stops."""
-        if request.type == "ack" or self._is_over:  # by a request of the same frame
+        """Handle a request for a session that is not open, or while the server stops."""
+        if request.type == "ack" or self._is_over:  # ended by a request of the same frame
             pass
         elif request.type == "resume":
             self._hand_over(request)
@@ -467,7 +467,7 @@ class ServedConnectionV1(ServedConnection):
             self.fail(request, SessionClosedError("", SHUTTING_DOWN))
         elif request.type == "open":
             self._open(request, slot)
-        elif slot is None and request.type == "close":  # it could not be opened, or is closed
+        elif slot is None and request.type == "close":  # not opened, or already closed
             self._answer("closed", request, self._codec.encode_data(None))
         elif slot is None:
             name = str(request.session)
@@ -484,7 +484,7 @@ class ServedConnectionV1(ServedConnection):
             self._note_taken(slot)
 
     def _break_off(self, why: str) -> None:
-        """End the connection, since the client has broken the protocol."""
+        """End the connection because the client has broken the protocol."""
         self._send(("error", None, None, self._codec.error_data(_breach(why))))
         self.flush()
         self._channel.close(PROTOCOL_ERROR)
@@ -547,12 +547,12 @@ class ServedConnectionV1(ServedConnection):
             self._note_answered(slot)
             if self._slots.get(request.session) is slot:
                 self._take(one, is_early=True)
-            else:  # it was closed by one before
+            else:  # an earlier one has closed the session
                 self._take_otherwise(one, self._slots.get(request.session))
         self.take_held_of(slot)
 
     def _serve_otherwise(self, request: Request, slot: SessionSlot, session: Session) -> None:
-        """Serve a request that is no command for the environment."""
+        """Serve a request that is not a command for the environment."""
         if request.type == "close":
             self._forget(request.session)
             if request.data.get("cancel") is True:
@@ -592,7 +592,7 @@ class ServedConnectionV1(ServedConnection):
         )
 
     def end_session(self, number: int, session: Session) -> None:
-        """Close a session that has ended, as the client was told, and free the number."""
+        """Close a session whose end the client has learned from an error, and free its number."""
         slot = self._slots.get(number)
         if slot is not None and slot.session is session:
             self._forget(number)
@@ -649,7 +649,7 @@ class ServedConnectionV1(ServedConnection):
         self._channel.send(frame)
         if buffer.kept_bytes > UNACKNOWLEDGED_BYTES:
             if not self._is_acknowledging:
-                buffer.forget()  # its client knows nothing of resuming
+                buffer.forget()  # the client does not support resuming
                 return
             if self._guard is None:
                 self._guard = SlowReaderGuard(
@@ -658,12 +658,12 @@ class ServedConnectionV1(ServedConnection):
             self._guard.note(len(frame))
 
     def _cut_off(self) -> None:
-        # Otherwise nobody is there to acknowledge anything, or is listened to.
+        # Unless the client is gone, or is not listened to: then it cannot acknowledge anything.
         if self._expiry is None and not self._is_paused:
             self.note_cut_off()
             self._break_off("frames that have come are to be acknowledged")
 
-    # ------------------------------------------------------------------ on another channel
+    # ------------------------------------------------------------------ resumption
 
     def _hand_over(self, request: Request) -> None:
         """Hand the channel over to an earlier connection of the client, and end this connection."""
@@ -691,13 +691,13 @@ class ServedConnectionV1(ServedConnection):
         return is_token and principal is self._principal
 
     def _resume(self, channel: Channel, received: int) -> None:
-        """Go on by another channel, with a client that has received `received` frames."""
+        """Continue on another channel, with a client that has received `received` frames."""
         frames = self._buffer.missing(received)
         self._manager.unheard.pop(self.id, None)
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-        else:  # a socket that broke without a word to this side
+        else:  # this side has not noticed yet that the socket broke
             self._bare_channel.connection = None
             self._bare_channel.abort()
         self._bare_channel, self._channel = channel, charge(channel, self._limited)
@@ -710,16 +710,16 @@ class ServedConnectionV1(ServedConnection):
             channel.pause()
         self.go_on()
 
-    # ------------------------------------------------------------------ going
+    # ------------------------------------------------------------------ the end
 
     def lose(self, *, is_goodbye: bool = True) -> bool:
-        """Note that the channel has gone.
+        """Note that the channel is gone.
 
         Args:
-            is_goodbye: The client has left. Otherwise it may come back by another channel.
+            is_goodbye: The client has left. Otherwise it may come back on another channel.
 
         Returns:
-            Whether it may be resumed. If not, its waiting requests are not begun any more.
+            Whether the connection may be resumed. If not, its waiting requests are dropped.
         """
         grace_s, is_unheard = self._manager.limits.resume_grace_s, not self._buffer.received
         has_something = is_unheard or (self._is_acknowledging and self._slots)
@@ -730,8 +730,8 @@ class ServedConnectionV1(ServedConnection):
         if not self._is_over and self._expiry is None:
             self._bare_channel = self._channel = LOST_CHANNEL
             self._expiry = self._loop.call_later(grace_s, self._expire, grace_s)
-            # It broke before the first request. There may be any number of connections that never
-            # had a client of ours, so only the latest are kept.
+            # If it broke before the first request, it may never have had a client of ours. There
+            # may be any number of such connections, so only the latest are kept.
             if is_unheard:
                 unheard = self._manager.unheard
                 unheard[self.id] = self
@@ -740,12 +740,12 @@ class ServedConnectionV1(ServedConnection):
         return not self._is_over
 
     def max_unread_bytes(self) -> int:
-        """Return how much a client may leave unread: the limit, for each session."""
+        """Return the number of bytes a client may leave unread: the limit times its sessions."""
         return self._manager.limits.max_unread_bytes * max(1, len(self._slots))
 
     @property
     def detached(self) -> int:
-        """Count the sessions that wait for the client to come back."""
+        """The number of sessions that wait for the client to come back."""
         return 0 if self._expiry is None else len(self._slots)
 
     def _expire(self, grace_s: float) -> None:
@@ -757,7 +757,7 @@ class ServedConnectionV1(ServedConnection):
         self.end()
 
     def drain(self) -> None:
-        """Take no more requests, answer those that were taken, then close the connection."""
+        """Refuse further requests, answer those that were taken, then close the connection."""
         self._manager.refuse_new()
         if not self._is_over and not self._is_draining:
             self._is_draining = True
@@ -807,7 +807,7 @@ class ServedConnectionV1(ServedConnection):
 
 
 def _breach(why: str) -> InvalidMessageError:
-    """Return the error of a client that has broken the protocol."""
+    """Return the error for a client that has broken the protocol."""
     return InvalidMessageError([{"type": "protocol", "loc": [], "msg": why, "input": None}], why)
 
 
