@@ -274,7 +274,7 @@ def _cases() -> Iterator[TrainerCase]:
     yield case(
         "unscored",
         expected="left_out",
-        cure="a reward of None is not 0: EpisodeSession.score says why it is missing; leave the rollout out",
+        cure="a reward of None is not 0: leave the rollout out; EpisodeSession.score says why",
     )
     yield case(
         "unfinished",
