@@ -472,22 +472,32 @@ async def _instances_are_apart(subject: _EnvironmentSubject, session: Session) -
 
 
 class _ThreadForEachCall(Executor):
-    """Runs each call on a thread of its own."""
+    """Runs each call on another thread; they live on, since ended threads' ids are used again."""
 
-    def __init__(self, dispatcher: LoopDispatcher) -> None:
-        self._dispatcher = dispatcher
+    def __init__(self) -> None:
+        self._dispatcher = LoopDispatcher(asyncio.get_running_loop())
+        self._workers: list[WorkerThread] = []
 
     def submit(self, call: ExecutorCall) -> None:
         worker = WorkerThread("openenv-check")
+        self._workers.append(worker)
         self._dispatcher.submit(call, worker)
-        worker.stop()
+
+    def stop(self) -> None:
+        """End the threads."""
+        for worker in self._workers:
+            worker.stop()
 
 
-class _ThreadsForEachCall(Executors):
-    """Executors for sessions of which each call comes from another thread."""
+class _OneExecutor(Executors):
+    """Gives every session the same executor."""
+
+    def __init__(self, spec: EnvironmentSpec, executor: Executor) -> None:
+        super().__init__(spec)
+        self._executor = executor
 
     def for_new(self) -> Executor:
-        return _ThreadForEachCall(LoopDispatcher(asyncio.get_running_loop()))
+        return self._executor
 
 
 @_checks(ANY_THREAD_WILL_DO)
@@ -502,8 +512,9 @@ async def _any_thread_will_do(subject: _EnvironmentSubject, session: Session) ->
     began = time.perf_counter()
     episode = await subject.play(session, **subject.seed)
     call_s = (time.perf_counter() - began) / len(episode)
+    threads = _ThreadForEachCall()
     try:
-        async with subject.open(_ThreadsForEachCall(spec)) as other:
+        async with subject.open(_OneExecutor(spec, threads)) as other:
             scattered = await subject.play(other, **subject.seed)
             if subject.seed:
                 alone, spread = _trace(episode), _trace(scattered)
@@ -514,6 +525,8 @@ async def _any_thread_will_do(subject: _EnvironmentSubject, session: Session) ->
         raise PromiseSkipped(
             f"its calls need one thread: {type(error).__name__}: {error}"
         ) from None
+    finally:
+        threads.stop()
     if not spec.supports_any_thread:
         if call_s < QUICK_CALL_S and spec.supports_concurrency:
             subject.advice.append(ANY_THREAD_ADVICE.format(steps=len(scattered) - 1))
