@@ -105,6 +105,17 @@ def test_a_log_for_people_holds_no_secret_either(tmp_path: Path) -> None:
     assert SECRET not in log and "do-not-keep-me" not in log
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_probe_that_asks_again_and_again_does_not_fill_the_log(tmp_path: Path, form: str) -> None:
+    with serving(Leaky, tmp_path, f"--log-format={form}") as (url, server):
+        for _ in range(5):
+            assert httpx.get(f"{url}/health").status_code == 200
+        httpx.get(f"{url}/nowhere")
+        wait_until(lambda: "/nowhere" in server.words())
+        log = server.words()
+    assert len([line for line in log.splitlines() if "/health" in line and "200" in line]) == 1
+
+
 def test_debug_is_asked_for_on_the_command_line(tmp_path: Path) -> None:
     with (
         serving(Leaky, tmp_path, "--debug") as (url, _),

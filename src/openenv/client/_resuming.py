@@ -87,7 +87,9 @@ async def resume(
             raise CannotResume(getattr(error, "message", str(error))) from error
         except _AnotherProcess as error:
             if not multiplexer.hello.siblings:
-                raise CannotResume("the server has been restarted") from error
+                raise CannotResume(
+                    "the server has been restarted, or another server answers at its address"
+                ) from error
             why = error
             failures = 1  # the next attempt may reach the right process
         except (ConnectError, TransportClosed) as error:

@@ -46,7 +46,8 @@ PLACES = {
     "Service": ("/api/v1", "services"),
 }
 HOW = (
-    "name one by kubeconfig=, by the variable KUBECONFIG or in ~/.kube/config, or run in a cluster"
+    "name a kubeconfig (kubeconfig=, --kubeconfig, the variable KUBECONFIG or ~/.kube/config), or "
+    "run in a cluster"
 )
 
 Manifest = dict[str, Any]
@@ -115,6 +116,8 @@ class Cluster:
                 kubernetes.config.load_kube_config(kubeconfig, context, self._configuration)
         except kubernetes.config.ConfigException as error:
             why = str(error).rstrip(".")
+            if kubeconfig and not os.path.exists(kubeconfig):
+                why = f"there is no file {kubeconfig}"
             raise ProviderError(redact(f"no cluster is configured: {why}; {HOW}")) from None
         self._configuration.connection_pool_maxsize = CONNECTIONS
         # Kubernetes' client would use the proxy of the environment even for a local cluster.

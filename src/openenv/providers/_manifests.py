@@ -78,7 +78,8 @@ class KubernetesOptions(ServerOptions):
         container_port: Port that the server listens on.
         ttl_s: Seconds after which Kubernetes ends the server in any case. None: never. Only for
             ``pod``.
-        stop_grace_s: Seconds that the server has to shut down.
+        stop_grace_s: Seconds that the server has to shut down: 5 to let calls end, 10 to close the
+            environments, and some to spare.
         schedule_timeout_s: Maximum seconds for the pod to get an address, if `launch` waits for it.
         reach: How clients reach the server. ``cluster``: the pod's address, or the Service's name,
             for programs in the cluster. ``port-forward``: a port of the loopback interface, through
@@ -118,7 +119,7 @@ class KubernetesOptions(ServerOptions):
     command: Sequence[str] | None = None
     container_port: int = PORT
     ttl_s: int | None = None
-    stop_grace_s: int = 10
+    stop_grace_s: int = 20
     schedule_timeout_s: float = 120.0
     reach: Reach = "auto"
     gateway: str | None = None

@@ -48,9 +48,12 @@ from openenv.providers.servers import (
 __all__ = [
     "MANAGER",
     "Cluster",
+    "ClusterError",
     "KubernetesOptions",
     "KubernetesProvider",
     "check_deployment",
+    "count_updated",
+    "cure_for",
     "prune",
     "server_objects",
     "why_not_ready",
@@ -62,6 +65,7 @@ Manifest = Mapping[str, Any]
 
 LEASE_S = 600
 LOOK_EVERY_S = 0.5
+REVISION = "deployment.kubernetes.io/revision"
 GONE_S = 30.0  # in addition to a pod's grace period
 STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
 
@@ -170,7 +174,7 @@ class KubernetesProvider(ImageProvider):
                 made.remove()
                 made.wait_until_gone()
             if isinstance(error, ClusterError):
-                words = f"{image} could not be started: {error}{_cure(error)}"
+                words = f"{image} could not be started: {error}{cure_for(error)}"
                 raise ProviderError(words) from None
             raise
 
@@ -183,7 +187,7 @@ class KubernetesProvider(ImageProvider):
                 held = _NamespaceLease(self._cluster, namespace, self._lease_s)
             except ClusterError as error:
                 raise ProviderError(
-                    f"no server can be started in namespace {namespace!r}: {error}{_cure(error)}"
+                    f"no server can be started in namespace {namespace!r}: {error}{cure_for(error)}"
                 ) from None
             self._leases[namespace] = held
         return held
@@ -498,16 +502,62 @@ def check_deployment(cluster: Cluster, namespace: str, name: str) -> None:
         ProviderExited: The pods end, or somebody has deleted the Deployment.
         ProviderError: The pods do not start.
     """
+    status = _deployment(cluster, namespace, name).get("status") or {}
+    if not status.get("readyReplicas"):
+        _check_creation(status)
+        _check_pods(cluster, namespace, f"{SERVER}={name}")
+
+
+def count_updated(cluster: Cluster, namespace: str, name: str) -> int:
+    """Return the number of ready pods with the newest configuration of a Deployment.
+
+    As long as pods of an earlier configuration run, it is less than the number of replicas.
+
+    Raises:
+        ProviderExited: The newest pods end, or somebody has deleted the Deployment.
+        ProviderError: The newest pods do not start.
+    """
+    found = _deployment(cluster, namespace, name)
+    status, wanted = found.get("status") or {}, found["spec"].get("replicas") or 1
+    if status.get("observedGeneration", 0) < found["metadata"]["generation"]:
+        return 0
+    newest = _newest_set(cluster, found)
+    ready = int((newest.get("status") or {}).get("readyReplicas") or 0)
+    if ready < wanted:
+        _check_creation(status)
+    if not ready and newest:
+        template = newest["metadata"]["labels"]["pod-template-hash"]
+        _check_pods(cluster, namespace, f"{SERVER}={name},pod-template-hash={template}")
+    return ready if (status.get("replicas") or 0) <= wanted else min(ready, wanted - 1)
+
+
+def _deployment(cluster: Cluster, namespace: str, name: str) -> Manifest:
     found = cluster.find("Deployment", namespace, name)
     if found is None:
         raise ProviderExited("somebody has deleted the Deployment", exit_code=None)
-    status = found.get("status") or {}
-    if status.get("readyReplicas"):
-        return
+    return found
+
+
+def _check_creation(status: Mapping[str, Any]) -> None:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
-            raise ProviderError(f"no pod was created: {redact(condition.get('message') or '')}")
-    for pod in cluster.list("Pod", namespace, labels=f"{SERVER}={name}"):
+            why = redact(condition.get("message") or "")
+            raise ProviderError(f"a pod could not be created: {why}")
+
+
+def _newest_set(cluster: Cluster, deployment: Manifest) -> Manifest:
+    """Return the ReplicaSet of a Deployment's newest configuration; empty if there is none yet."""
+    about = deployment["metadata"]
+    revision = (about.get("annotations") or {}).get(REVISION)
+    labels = f"{SERVER}={about['name']}"
+    for one in cluster.list("ReplicaSet", about["namespace"], labels=labels):
+        if revision and (one["metadata"].get("annotations") or {}).get(REVISION) == revision:
+            return one
+    return {}
+
+
+def _check_pods(cluster: Cluster, namespace: str, labels: str) -> None:
+    for pod in cluster.list("Pod", namespace, labels=labels):
         if "deletionTimestamp" not in pod["metadata"]:
             _raise_trouble(cluster, pod)
 
@@ -570,7 +620,8 @@ def _state_of(cluster: Cluster, namespace: str, pod: Manifest) -> str:
     return ": ".join([phase, "; ".join(dict.fromkeys(map(redact, said)))] if said else [phase])
 
 
-def _cure(error: ClusterError) -> str:
+def cure_for(error: ClusterError) -> str:
+    """Say which rights a refused request needed; empty for other failures."""
     if error.status == 403 and "quota" not in str(error):
         return "; the rights that are needed are the Role in deploy/kubernetes/rbac.yaml"
     return ""

@@ -166,7 +166,7 @@ def control_routes(manager: SessionManager) -> APIRouter:
 
     @router.get("/render", tags=["State Management"], response_class=Response, responses=RENDERING)
     async def render(request: Request) -> Response:
-        """Show where the session that the request names stands, where its environment draws it."""
+        """Render the session that the request names, if its environment can be rendered."""
         return await serve(request, Render(), _encode_rendering, RENDERING_HEADERS)
 
     @router.delete("/session", tags=["Environment Control"])

@@ -24,11 +24,11 @@ def info_routes(manager: SessionManager) -> APIRouter:
 
     @router.get("/health", tags=["Health"], response_model=HealthResponse)
     async def health(request: Request, response: Response) -> HealthResponse:
-        """Say how the server is: `degraded` when the last environment could not be made, or a
-        worker process is missing.
+        """Return the server's status: `degraded` if the last environment could not be constructed,
+        or if a worker process is missing.
 
-        It makes none to find out: that may take what the first session needs. Where the server
-        has keys, only an orchestrator and an observer are told why.
+        No environment is constructed to find out, since that could use up what the first session
+        needs. If the server has keys, only orchestrators and observers get the reason.
         """
         answer = HealthResponse()
         if manager.closing:
@@ -45,8 +45,8 @@ def info_routes(manager: SessionManager) -> APIRouter:
 
     @router.get("/schema", tags=["Schema"], response_model=SchemaResponse)
     async def schema() -> SchemaResponse:
-        """Give the JSON schemas of the action, the observations and the state, the tools, and what
-        rewards mean.
+        """Return the JSON schemas of actions, observations and the state, the tools, and the
+        specification of rewards.
         """
         spec, schema_of = manager.spec, partial(wire_schema, mode="serialization")
         if not tools:
@@ -62,7 +62,7 @@ def info_routes(manager: SessionManager) -> APIRouter:
 
     @router.get("/metadata", tags=["Environment Info"], response_model=EnvironmentMetadata)
     async def metadata() -> EnvironmentMetadata | Response:
-        """Describe the environment to people."""
+        """Return a description of the environment for people."""
         if not described:
             try:
                 async with manager.throwaway() as session:

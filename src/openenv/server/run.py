@@ -246,12 +246,32 @@ def _log_config() -> dict[str, Any]:
     """Return uvicorn's logging configuration, with all lines on stderr and without secrets."""
     config = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
     config["handlers"]["access"]["stream"] = "ext://sys.stderr"
+    config["filters"] = {"probes": {"()": _HealthFilter}}
+    config["handlers"]["access"]["filters"] = ["probes"]
     if log_format() == "json":
         config["formatters"] = {name: {"()": JSONFormatter} for name in config["formatters"]}
     else:
         config["formatters"]["default"]["()"] = _DefaultFormatter
         config["formatters"]["access"]["()"] = _AccessFormatter
     return config
+
+
+class _HealthFilter(logging.Filter):
+    """Passes a request for ``/health`` only if its status differs from that of the last one.
+
+    Kubernetes asks every few seconds, which would push all else out of the log's last lines.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: object = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        match record.args:
+            case (_, "GET", "/health", _, status):
+                last, self._last = self._last, status
+                return status != last
+        return True
 
 
 class _DefaultFormatter(uvicorn.logging.DefaultFormatter):

@@ -89,17 +89,17 @@ def task_routes(manager: SessionManager) -> APIRouter:
 
     @router.get("/list_environments", tags=[TAG], response_model=list[str])
     async def list_environments() -> list[str]:
-        """Name the environment: its tasks are below this name."""
+        """Return the environment's name; the routes of its tasks are below this name."""
         return [own]
 
     @router.get("/{env_name}/splits", tags=[TAG], response_model=list[dict[str, Any]])
     async def list_splits(env_name: str) -> Response:
-        """Name the splits, each with its type."""
+        """List the splits with their types."""
         return await answer(env_name, b"", b"", "list_splits")
 
     @router.post("/{env_name}/tasks", tags=[TAG], response_model=dict[str, Any])
     async def list_tasks(env_name: str, body: ListTasksRequest) -> Response:
-        """Give every task of a split."""
+        """Return every task of a split."""
         tail = b',"env_name":' + to_json(own) + b"}"
         return await answer(env_name, b'{"tasks":', tail, "list_tasks", body.split)
 
@@ -110,12 +110,12 @@ def task_routes(manager: SessionManager) -> APIRouter:
 
     @router.post("/{env_name}/task", tags=[TAG], response_model=dict[str, Any])
     async def get_task(env_name: str, body: GetTaskRequest) -> Response:
-        """Give one task of a split."""
+        """Return a task of a split."""
         return await answer(env_name, b'{"task":', b"}", "get_task", body.split, body.index)
 
     @router.post("/{env_name}/task_range", tags=[TAG], response_model=dict[str, Any])
     async def get_task_range(env_name: str, body: GetTaskRangeRequest) -> Response:
-        """Give the tasks of a split from `start` to before `stop`, as a slice does."""
+        """Return the tasks of a split from `start` up to but excluding `stop`, as a slice does."""
         bounds = (body.split, body.start, body.stop)
         return await answer(env_name, b'{"tasks":', b"}", "get_task_range", *bounds)
 

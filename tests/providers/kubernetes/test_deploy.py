@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def test_it_applies_and_waits_and_again_with_the_same_key(plane: ControlPlane) -
         "secret": "echo",
         "url": "http://echo.default.svc:8000",
     }
-    assert "1 pods are ready" in done.stderr
+    assert "1 pod is ready" in done.stderr
     before = key(plane, "echo")
     assert len(before) > 30
     assert before not in done.stdout + done.stderr
@@ -80,6 +81,31 @@ def test_it_applies_and_waits_and_again_with_the_same_key(plane: ControlPlane) -
     assert key(plane, "echo") == before
     pods = plane.kubectl("get", "pods", "-l", "dev.openenv.server=echo", "-o", "name")
     assert len(pods.stdout.split()) == 2
+    third = deployed(plane, "--image", IMAGE, "--name", "echo", "--json")
+    assert json.loads(third.stdout)["replicas"] == 2, "as many as run"
+
+
+def test_an_update_that_cannot_start_says_so_at_once(plane: ControlPlane) -> None:
+    done = deployed(plane, "--image", IMAGE, "--name", "echo", "--replicas", "2")
+    assert done.returncode == 0, done.stderr
+    began = time.monotonic()
+    done = deployed(plane, "--image", "registry.invalid/nowhere:2", "--name", "echo")
+    assert done.returncode == 1
+    assert "ImagePullBackOff" in done.stderr
+    assert "kubectl rollout undo deployment/echo --namespace default" in done.stderr
+    assert time.monotonic() - began < 60, "long before the timeout of 300 s"
+    pods = plane.kubectl("get", "deployment", "echo", "-o", "jsonpath={.status.readyReplicas}")
+    assert pods.stdout == "2", "the pods of before serve on"
+
+
+def test_a_quota_for_fewer_pods_says_so_at_once(plane: ControlPlane) -> None:
+    assert plane.kubectl("create", "quota", "few", "--hard=pods=1").returncode == 0
+    try:
+        done = deployed(plane, "--image", IMAGE, "--name", "echo", "--replicas", "3")
+    finally:
+        plane.kubectl("delete", "quota", "few")
+    assert done.returncode == 1
+    assert "a pod could not be created" in done.stderr and "exceeded quota" in done.stderr
 
 
 def test_one_that_cannot_start_says_why(plane: ControlPlane) -> None:
@@ -122,6 +148,12 @@ def test_the_kustomize_base_is_applied_by_kubectl(
     rolled = plane.kubectl("rollout", "status", "deployment/env", "--timeout=50s")
     shown = plane.kubectl("get", "pods", "-o", "yaml").stdout if rolled.returncode else ""
     assert rolled.returncode == 0, rolled.stdout + rolled.stderr + shown
+
+
+def test_the_api_server_takes_the_gateway(plane: ControlPlane) -> None:
+    done = plane.kubectl("apply", "--dry-run=server", "-f", str(BASE / "gateway.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 3
 
 
 def test_where_to_is_to_be_said() -> None:

@@ -347,7 +347,7 @@ def test_what_a_quota_refuses_is_said(plane: ControlPlane) -> None:
             provider.launch()
         with (
             provider.launch(kind="deployment", reach="port-forward") as server,
-            pytest.raises(ProviderError, match=r"no pod was created: .*exceeded quota"),
+            pytest.raises(ProviderError, match=r"a pod could not be created: .*exceeded quota"),
         ):
             server.wait_for_ready(20)
     assert left(plane, "small") == []

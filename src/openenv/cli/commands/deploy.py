@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -73,7 +73,9 @@ class ClusterDestination:
         None, help="Name of the Deployment; by default derived from the image."
     )
     namespace: str = option("default", help="Namespace of the objects, which must exist.")
-    replicas: int = option(1, min=1, help="Number of pods.")
+    replicas: int | None = option(
+        None, min=1, help="Number of pods.", show_default="that of the running deployment, else 1"
+    )
     cpu: str = option("2", help="CPU limit of a pod, in cores.")
     memory: str = option("4Gi", help="Memory limit of a pod.")
     port: int = option(8000, min=1, max=65535, help="Port of the server in the container.")
@@ -94,6 +96,7 @@ class ClusterDestination:
     runtime_class: str | None = option(
         None, help="Runtime class of the pods, such as gvisor; by default the cluster's."
     )
+    stop_grace_s: int = option(20, min=0, help="Seconds that a server has to shut down.")
     pull: str = option("missing", help="When to pull the image: missing, always or never.")
     kubeconfig: str | None = option(None, help="Path of the kubeconfig; by default as for kubectl.")
     context: str | None = option(
@@ -161,6 +164,7 @@ def deploy(
     if to_cluster.image is None:
         raise MisuseError("--kubernetes requires --image")
     _refuse_options_of(SPACE, "--kubernetes", cli)
+    from openenv.providers.kubernetes import ClusterError, cure_for
     from openenv.providers.options import slug
 
     asked, image = to_cluster, to_cluster.image
@@ -171,12 +175,14 @@ def deploy(
         return
     try:
         where = asked.kubeconfig, asked.context
-        _apply(name, image, options, variables, where, timeout or KUBERNETES_TIMEOUT_S)
+        replicas = _apply(name, image, options, variables, where, timeout or KUBERNETES_TIMEOUT_S)
+    except ClusterError as error:
+        raise CommandError(f"{error}{cure_for(error)}") from None
     except OpenEnvError as error:
         raise CommandError(str(error)) from None
     url = f"http://{name}.{asked.namespace}.svc:{asked.port}"
     if as_json:
-        told = {"name": name, "namespace": asked.namespace, "replicas": asked.replicas}
+        told = {"name": name, "namespace": asked.namespace, "replicas": replicas}
         emit({**told, "secret": name, "url": url})
         return
     typer.echo(url)
@@ -204,6 +210,7 @@ def _cluster_options(asked: ClusterDestination, sent: dict[str, str]) -> Kuberne
             service_account=asked.service_account,
             image_pull_secrets=tuple(asked.image_pull_secret or ()),
             runtime_class=asked.runtime_class,
+            stop_grace_s=asked.stop_grace_s,
             pull=asked.pull,  # type: ignore[arg-type]  # checked by KubernetesOptions
         )
     except ValueError as error:
@@ -252,11 +259,15 @@ def _apply(
     variables: Mapping[str, str],
     where: tuple[str | None, str | None],
     timeout_s: float,
-) -> None:
-    from openenv.providers.kubernetes import Cluster, server_objects, why_not_ready
+) -> int:
+    """Apply the objects, wait for the pods, and return their number."""
+    from openenv.providers.kubernetes import Cluster, server_objects
 
     cluster = Cluster(*where)
     _refuse_foreign(cluster, name, options)
+    if options.replicas is None:
+        running = cluster.find("Deployment", options.namespace, name) or {}
+        options = replace(options, replicas=(running.get("spec") or {}).get("replicas") or 1)
     objects = server_objects(name, image, options, variables, secrets.token_urlsafe(32))
     found = cluster.find("Secret", options.namespace, name) or {}
     data = (found.get("data") or {}).get("key")
@@ -271,14 +282,37 @@ def _apply(
         shown.finish(", ".join(one["kind"] for one in objects))
         total = options.replicas or 1
         shown.begin("starting", total)
-        deadline = time.monotonic() + timeout_s
-        while (ready := _ready(cluster, name, options)) < total:
-            if time.monotonic() > deadline:
-                why = why_not_ready(cluster, options.namespace, name)
-                raise CommandError(f"{name} was not ready within {timeout_s:g} s: {why}")
-            shown.update(ready, "pods are ready")
-            time.sleep(LOOK_EVERY_S)
-        shown.finish(f"{total} pods are ready")
+        try:
+            _wait(cluster, name, options, timeout_s, lambda ready: shown.update(ready, "pods"))
+        except (CommandError, OpenEnvError) as error:
+            kinds = "deployment,service,secret,networkpolicy"
+            raise CommandError(
+                f"{error}",
+                hint="what was applied stays. Run the command again with other options; go back by "
+                f"`kubectl rollout undo deployment/{name} --namespace {options.namespace}`; or "
+                f"`kubectl delete {kinds} {name} --namespace {options.namespace}`",
+            ) from None
+        shown.finish(f"{total} pod{'s are' if total > 1 else ' is'} ready")
+    return total
+
+
+def _wait(
+    cluster: Any,
+    name: str,
+    options: KubernetesOptions,
+    timeout_s: float,
+    tell: Callable[[int], None],
+) -> None:
+    """Wait until all pods serve the applied configuration."""
+    from openenv.providers.kubernetes import count_updated, why_not_ready
+
+    deadline = time.monotonic() + timeout_s
+    while (ready := count_updated(cluster, options.namespace, name)) < (options.replicas or 1):
+        if time.monotonic() > deadline:
+            why = why_not_ready(cluster, options.namespace, name)
+            raise CommandError(f"{name} was not ready within {timeout_s:g} s: {why}")
+        tell(ready)
+        time.sleep(LOOK_EVERY_S)
 
 
 def _refuse_foreign(cluster: Any, name: str, options: KubernetesOptions) -> None:
@@ -292,19 +326,3 @@ def _refuse_foreign(cluster: Any, name: str, options: KubernetesOptions) -> None
                 f"there is a {kind} {name} already, which this command has not made",
                 hint="choose another name: --name NAME",
             )
-
-
-def _ready(cluster: Any, name: str, options: KubernetesOptions) -> int:
-    """Return the number of pods that serve the applied configuration."""
-    from openenv.providers.kubernetes import check_deployment
-
-    found = cluster.get("Deployment", options.namespace, name)
-    status = found.get("status") or {}
-    if status.get("observedGeneration", 0) < found["metadata"]["generation"]:
-        return 0
-    ready = min(status.get("updatedReplicas") or 0, status.get("readyReplicas") or 0)
-    if (status.get("replicas") or 0) > (options.replicas or 1):
-        ready = min(ready, (options.replicas or 1) - 1)  # old pods are still running
-    if not ready:
-        check_deployment(cluster, options.namespace, name)
-    return ready

@@ -813,5 +813,5 @@ def _breach(why: str) -> InvalidMessageError:
 
 GONE = (
     "there is nothing to resume: the connection was ended, or its time of grace is over, or the "
-    "server has been restarted"
+    "server has been restarted, or another one answers at its address"
 )
