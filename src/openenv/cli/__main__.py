@@ -40,6 +40,7 @@ COMMANDS = {
     "deploy": CommandEntry("Publish", "deploy:deploy"),
     "gateway": CommandEntry("Operate", "gateway:gateway"),
     "top": CommandEntry("Operate", "top:top"),
+    "bench": CommandEntry("Operate", "bench:bench"),
     "ps": CommandEntry("Operate", "containers:ps"),
     "prune": CommandEntry("Operate", "containers:prune"),
     "doctor": CommandEntry("Operate", "doctor:doctor"),

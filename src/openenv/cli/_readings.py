@@ -110,7 +110,7 @@ def _add_sample(
         if labels["method"] == "step":
             reading.buckets[float(labels["le"])] += value  # type: ignore[assignment]
     else:
-        told = "".join(f" {labels[n]}" for n in ("direction", "state") if n in labels)
+        told = "".join(f" {labels[n]}" for n in ("direction", "method", "state") if n in labels)
         reading.values[name + told] += value  # type: ignore[assignment]
 
 
