@@ -543,7 +543,7 @@ class TrainingShape:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TrainingEstimate:
     """The servers that a training run needs.
 
     Attributes:
@@ -564,8 +564,8 @@ class Estimate:
 ROOM = 0.7  # a server is planned with at most this share of its measured rate
 
 
-def estimate(report: BenchReport, shape: TrainingShape) -> Estimate:
-    """Estimate the servers of a training run from the measurements of one server.
+def estimate(report: BenchReport, shape: TrainingShape) -> TrainingEstimate:
+    """TrainingEstimate the servers of a training run from the measurements of one server.
 
     The model's replies decide how often a rollout steps; `ROOM` leaves room for bursts.
     """
@@ -580,4 +580,6 @@ def estimate(report: BenchReport, shape: TrainingShape) -> Estimate:
         memory = servers * report.base_bytes + shape.rollouts * report.session_bytes
     steps_s = shape.turns * one.p50_s
     share = steps_s / (steps_s + shape.turns * shape.reply_s)
-    return Estimate(wanted, servers, "steps" if by_steps > by_slots else "sessions", memory, share)
+    return TrainingEstimate(
+        wanted, servers, "steps" if by_steps > by_slots else "sessions", memory, share
+    )

@@ -16,14 +16,16 @@ from openenv.cli.commands.rollout import report_errors
 from openenv.cli.commands.serve import package_called
 
 if TYPE_CHECKING:
-    from openenv.cli._bench import BenchReport, Estimate
+    from openenv.cli._bench import BenchReport, TrainingEstimate
 
 
 @dataclass(frozen=True)
 class ShapeOptions:
     """The shape of a training run to plan for."""
 
-    simulate: bool = option(False, help="Estimate the servers and memory of a training run.")
+    simulate: bool = option(
+        False, help="TrainingEstimate the servers and memory of a training run."
+    )
     rollouts: int = option(256, min=1, help="With --simulate: rollouts at once.")
     turns: int = option(10, min=1, help="With --simulate: steps of an episode.")
     reply_s: float = option(
@@ -125,7 +127,7 @@ def _per_step(one: Any) -> tuple[float | None, ...]:
     return one.environment_s, one.server_cpu_s, one.client_cpu_s
 
 
-def _words(report: BenchReport, plan: Estimate | None, shape: ShapeOptions) -> list[str]:
+def _words(report: BenchReport, plan: TrainingEstimate | None, shape: ShapeOptions) -> list[str]:
     from openenv.cli._bench import COLD_STEPS
 
     lines = [
