@@ -26,7 +26,8 @@ import os
 import weakref
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from openenv._internal.lazy import asyncio
@@ -77,7 +78,7 @@ class SharedAddress:
     options: WebSocketOptions
     key: Hashable = field(repr=False)
 
-    @property
+    @cached_property
     def may_be_several(self) -> bool:
         """Whether the host is a name, which may stand for several machines."""
         host = urlsplit(self.url).hostname or ""
@@ -138,11 +139,19 @@ async def open_session(
     return await group.join(session)
 
 
-class _Attempt(NamedTuple):
-    """A connection attempt: its start, by the loop's clock, and a future for its outcome."""
+@dataclass
+class _Attempt:
+    """A connection attempt.
+
+    Attributes:
+        began: The start, by the loop's clock.
+        done: A future for the outcome.
+        waiting: Number of sessions that wait for it.
+    """
 
     began: float
     done: asyncio.Future[None]
+    waiting: int = 0
 
 
 class _Group:
@@ -162,6 +171,7 @@ class _Group:
         self._key = key
         # Weak references, since a connection holds its loop, for which `_groups` holds the group.
         self._connections: list[weakref.ref[SessionConnection]] = []
+        self._latest: weakref.ref[SessionConnection] | None = None  # what the last session joined
         self._attempts: list[_Attempt] = []
         self._wanting = 0  # sessions that wait for a connection
         self._share: int | None = None  # sessions per connection, from the latest; None if unknown
@@ -199,6 +209,7 @@ class _Group:
                 connection = self._with_room()
                 if connection is not None:
                     connection.join(session)
+                    self._latest = weakref.ref(connection)
                     return connection
                 if self._may_open():
                     return await self._open(session)
@@ -209,16 +220,18 @@ class _Group:
 
     def _with_room(self) -> SessionConnection | None:
         """Return the connection for the next session, or None if a new one has to be opened."""
+        latest = None if self._latest is None else self._latest()
+        if latest is not None and not self._is_spread(latest) and self._has_room(latest):
+            return latest  # thousands that open at once do not look through all connections
         found = self._open_connections()
         self._connections = [weakref.ref(one) for one in found]
         if self._share_now() in (1, None):
             return None
-        usable = [one for one in found if one.is_usable and one.largest_frame < LARGE_BYTES]
-        carried: Counter[str] = Counter()
-        for one in found:
-            carried[one.protocol.server] += len(one.sessions)
-        free = [one for one in usable if len(one.sessions) < self._share_of(one)]
-        if any(self._is_spread(one) for one in usable):
+        free = [one for one in found if self._has_room(one)]
+        if any(self._is_spread(one) for one in free):
+            carried: Counter[str] = Counter()
+            for one in found:
+                carried[one.protocol.server] += len(one.sessions)
 
             def rank(one: SessionConnection) -> tuple[int, int]:
                 return carried[one.protocol.server], len(one.sessions)
@@ -227,6 +240,12 @@ class _Group:
             free = [one for one, most in limits if most is None or rank(one)[0] < most]
             return min(free, key=rank, default=None)
         return free[0] if free else None
+
+    def _has_room(self, connection: SessionConnection) -> bool:
+        if connection.is_closed or not connection.is_usable:
+            return False
+        is_quick = connection.largest_frame < LARGE_BYTES
+        return is_quick and len(connection.sessions) < self._share_of(connection)
 
     def _share_now(self) -> int | None:
         """Return how many sessions the next connection should carry; None if unknown."""
@@ -276,9 +295,12 @@ class _Group:
     async def _wait(self) -> None:
         """Wait for the attempt under way; if it fails, raise the error for this session too.
 
-        A session that came more than `AT_ONCE_S` after the attempt began makes its own attempt.
+        The sessions wait for different attempts, so that each is awake once, and all find room. A
+        session that came more than `AT_ONCE_S` after the attempt began makes its own attempt.
         """
-        attempt, came = self._attempts[0], asyncio.get_running_loop().time()
+        attempt = min(self._attempts, key=lambda one: one.waiting)
+        attempt.waiting += 1
+        came = asyncio.get_running_loop().time()
         try:
             await asyncio.shield(attempt.done)
         except OpenEnvError as error:
