@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import time
 import warnings
@@ -71,6 +72,34 @@ async def test_many_clients_share_few_connections(served: Served) -> None:
     await close(clients)
     assert not manager.active_sessions
     await eventually(lambda: not manager.connections)
+
+
+@pytest.mark.anyio
+async def test_what_opening_costs_does_not_grow_with_the_number_of_clients(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, manager = served
+    seen = parsed = 0
+    list_connections, parse = _sharing._Group._open_connections, ipaddress.ip_address
+
+    def counting(group: Any) -> Any:
+        nonlocal seen
+        found = list_connections(group)
+        seen += len(found)
+        return found
+
+    def parsing(host: str) -> Any:
+        nonlocal parsed
+        parsed += 1
+        return parse(host)
+
+    monkeypatch.setattr(_sharing._Group, "_open_connections", counting)
+    monkeypatch.setattr(ipaddress, "ip_address", parsing)
+    clients = await opened(7 * SESSIONS, base_url=url)
+    assert len(manager.connections) == 7
+    assert seen <= 3 * len(clients), "connections looked at, in all"
+    assert parsed <= 10, "the server's address"
+    await close(clients)
 
 
 @pytest.mark.anyio
