@@ -434,4 +434,14 @@ FAULTS = (
         "        if False:\n",
         (f"{SHARING}::test_what_the_server_cannot_read_is_refused_alone",),
     ),
+    Fault(
+        "threads that wait behind a slow one are not woken",
+        "execution/threads.py",
+        "                        self._waiting.popleft().wake()\n",
+        "                        self._waiting.popleft()\n",
+        (
+            "tests/execution/test_threads.py::"
+            "test_the_loop_gives_up_waiting_for_a_batch_that_takes_long",
+        ),
+    ),
 )
