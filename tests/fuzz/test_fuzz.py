@@ -30,6 +30,8 @@ def watch(target: Target) -> Iterator[Watch]:
         yield opened
 
 
+@pytest.mark.slow("its largest inputs take 15 s of processor time, with memory traced")
+@pytest.mark.timeout(240)  # as that may be a minute and more on a busy machine
 def test_nothing_that_was_found_is_wrong_again(target: Target, watch: Watch) -> None:
     for data in target.inputs():
         watch(data)
