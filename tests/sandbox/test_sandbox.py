@@ -88,9 +88,12 @@ def test_nothing_of_this_process_is_in_its_environment(
 
 def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(sandbox: Sandbox) -> None:
     beat = "while true; do date +%s%N > beat; sleep 0.02; done"
-    done = sandbox.run(f"(setsid sh -c '{beat}' &) ; sleep 60", wall_s=0.5)
-    assert done.timed_out and done.exit_code == 128 + 9
-    assert done.seconds < 10
+    for wall_s in (0.5, 2.0, 8.0):  # a busy machine may take longer to begin
+        done = sandbox.run(f"(setsid sh -c '{beat}' &) ; sleep 60", wall_s=wall_s)
+        assert done.timed_out and done.exit_code == 128 + 9
+        assert done.seconds < wall_s + 9.5
+        if "beat" in sandbox.run("ls").stdout:
+            break
     last = sandbox.read("beat")
     assert sandbox.run("sleep 0.3; cat beat").stdout.encode() == last
 
