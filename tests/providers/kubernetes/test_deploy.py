@@ -112,6 +112,7 @@ def test_one_that_cannot_start_says_why(plane: ControlPlane) -> None:
     done = deployed(plane, "--image", "registry.invalid/nowhere:1", "--name", "nowhere")
     assert done.returncode == 1
     assert "ImagePullBackOff" in done.stderr and "it is nowhere" in done.stderr
+    assert "kubectl delete deployment,service,secret,networkpolicy nowhere" in done.stderr
 
 
 def test_one_that_nobody_has_room_for_says_why(plane: ControlPlane) -> None:

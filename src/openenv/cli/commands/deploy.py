@@ -164,7 +164,6 @@ def deploy(
     if to_cluster.image is None:
         raise MisuseError("--kubernetes requires --image")
     _refuse_options_of(SPACE, "--kubernetes", cli)
-    from openenv.providers.kubernetes import ClusterError, cure_for
     from openenv.providers.options import slug
 
     asked, image = to_cluster, to_cluster.image
@@ -176,10 +175,8 @@ def deploy(
     try:
         where = asked.kubeconfig, asked.context
         replicas = _apply(name, image, options, variables, where, timeout or KUBERNETES_TIMEOUT_S)
-    except ClusterError as error:
-        raise CommandError(f"{error}{cure_for(error)}") from None
     except OpenEnvError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(_describe(error)) from None
     url = f"http://{name}.{asked.namespace}.svc:{asked.port}"
     if as_json:
         told = {"name": name, "namespace": asked.namespace, "replicas": replicas}
@@ -265,8 +262,8 @@ def _apply(
 
     cluster = Cluster(*where)
     _refuse_foreign(cluster, name, options)
+    running = cluster.find("Deployment", options.namespace, name) or {}
     if options.replicas is None:
-        running = cluster.find("Deployment", options.namespace, name) or {}
         options = replace(options, replicas=(running.get("spec") or {}).get("replicas") or 1)
     objects = server_objects(name, image, options, variables, secrets.token_urlsafe(32))
     found = cluster.find("Secret", options.namespace, name) or {}
@@ -285,15 +282,21 @@ def _apply(
         try:
             _wait(cluster, name, options, timeout_s, lambda ready: shown.update(ready, "pods"))
         except (CommandError, OpenEnvError) as error:
-            kinds = "deployment,service,secret,networkpolicy"
+            where_to = f"--namespace {options.namespace}"
+            undo = f"kubectl rollout undo deployment/{name} {where_to}"
+            if not running:
+                undo = f"kubectl delete deployment,service,secret,networkpolicy {name} {where_to}"
             raise CommandError(
-                f"{error}",
-                hint="what was applied stays. Run the command again with other options; go back by "
-                f"`kubectl rollout undo deployment/{name} --namespace {options.namespace}`; or "
-                f"`kubectl delete {kinds} {name} --namespace {options.namespace}`",
+                _describe(error), hint=f"what was applied stays; this takes it back: {undo}"
             ) from None
         shown.finish(f"{total} pod{'s are' if total > 1 else ' is'} ready")
     return total
+
+
+def _describe(error: Exception) -> str:
+    from openenv.providers.kubernetes import ClusterError, cure_for
+
+    return f"{error}{cure_for(error)}" if isinstance(error, ClusterError) else str(error)
 
 
 def _wait(
