@@ -7,17 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["draw_bars", "draw_lines"]
+__all__ = ["draw_bars", "draw_league", "draw_lines"]
 
 # Returns the figure of every round, by contender, number of sessions, and metric.
 Values = Callable[[str, int, str], list[float]]
 
 COLOURS = {"ours": "#1b6ca8", "public": "#c8553d", "bare": "#888888"}
+OTHER = "#7a6a9b"
 STYLES = ("-", "--", ":", "-.")
 
 
 def _colour(name: str) -> str:
-    return COLOURS[name.split()[0]]
+    return COLOURS.get(name.split()[0], OTHER)
 
 
 def _figure(panels: int, height: float) -> tuple[Any, list[Any]]:
@@ -99,4 +100,22 @@ def draw_bars(
     panel.margins(x=0.25)
     panel.xaxis.set_major_formatter("{x:,g}")
     panel.xaxis.set_major_locator(MaxNLocator(4))
+    _save(figure, path)
+
+
+def draw_league(path: Path, panels: dict[str, dict[str, list[float]]], unit: str) -> None:
+    """Draw a panel for each workload, with a bar for every contender, on a logarithmic axis."""
+    names = list(dict.fromkeys(name for rates in panels.values() for name in rates))
+    figure, axes = _figure(len(panels), 0.9 + 0.3 * len(names))
+    for panel, (title, rates) in zip(axes, panels.items(), strict=True):
+        medians = [statistics.median(rates[n]) if rates.get(n) else 0 for n in names]
+        panel.barh(names, medians, color=[_colour(name) for name in names], height=0.6)
+        panel.invert_yaxis()
+        panel.set(title=f"{title}, {unit}", xscale="log")
+        panel.tick_params(axis="y", labelleft=panel is axes[0])
+        for name, median in zip(names, medians, strict=True):
+            if median:
+                panel.annotate(f" {median:,.0f}", (median, name), va="center", fontsize=8)
+        least, most = panel.get_xlim()
+        panel.set_xlim(least, most * 6)
     _save(figure, path)

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine
+from benchmarks import league_report, machine
 from benchmarks.contenders import BARE, FASTMCP, OURS, PUBLIC, PYTHONS, clean_environment
 from benchmarks.import_cost import our_version, write_section
 from benchmarks.measure import Plan, Row
 from benchmarks.plots import draw_bars, draw_lines
 
-__all__ = ["RESULTS", "one_line", "store", "write"]
+__all__ = ["RESULTS", "commit", "one_line", "store", "write"]
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -48,7 +48,7 @@ def store(folder: Path, part: str, plan: Plan, rows: Rows) -> None:
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine.describe(),
         "versions": {
-            OURS: _versions(OURS, PACKAGES) | {"openenv": our_version(), "commit": _commit()},
+            OURS: _versions(OURS, PACKAGES) | {"openenv": our_version(), "commit": commit()},
             PUBLIC: _versions(PUBLIC, PACKAGES),
             BARE: _versions(BARE, BARE_PACKAGES),
             FASTMCP: _versions(FASTMCP, ("fastmcp", "mcp")),
@@ -67,7 +67,7 @@ def _versions(whose: str, packages: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _commit() -> str:
+def commit() -> str:
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     done = subprocess.run(command, cwd=HERE, check=False, capture_output=True, text=True)
     return done.stdout.strip()
@@ -581,6 +581,8 @@ def write(folder: Path, parts: Sequence[str]) -> bool:
     for part in SECTIONS:
         if part in parts and part in stored:
             _publish(page, SECTIONS[part][0], _section(folder, page, stored[part]))
+    if folder == RESULTS and league_report.publish(folder, page) is not None:
+        print(f"\n## {league_report.HEADING}\n\nwritten anew from its results")
     rows = {part: content["rows"] for part, content in stored.items()}
     targets = [t for t in TARGETS if folder == RESULTS or t.measured(rows) is not None]
     _publish(page, "Targets", _targets_table(targets, rows))

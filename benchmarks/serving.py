@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from benchmarks.contenders import BARE, Contender
 
-__all__ = ["Memory", "Server", "serving"]
+__all__ = ["LOGS", "Memory", "Server", "free_port", "serving"]
 
 LOGS = Path(__file__).resolve().parent / "build" / "logs"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -137,7 +137,7 @@ def log_of(contender: Contender) -> Path:
 def serving(contender: Contender, cores: set[int]) -> Iterator[Server]:
     """Serve from `cores` for a block; the server is not yet healthy when the block starts."""
     LOGS.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     pinned = ["taskset", "-c", ",".join(map(str, sorted(cores)))]
     with log_of(contender).open("wb") as log:
         process = subprocess.Popen(
@@ -155,7 +155,7 @@ def serving(contender: Contender, cores: set[int]) -> Iterator[Server]:
             server.stop()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     for port in random.sample(PORTS, 100):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)):
