@@ -242,14 +242,18 @@ def turns(
                     yield contender, workload, count, number
 
 
+def _unavailable(contender: Contender) -> str | None:
+    """Install a contender's packages if they are missing; return why that failed, or None."""
+    try:
+        contender.python()
+    except Unavailable as reason:
+        return f"not installed: {reason}"
+    return None
+
+
 def run(contenders: Sequence[Contender], workloads: Sequence[str], plan: Plan) -> list[Row]:
     """Measure everything; a row that failed, or that cannot be, has its `reason`."""
-    unavailable: dict[str, str] = {}
-    for contender in contenders:
-        try:
-            contender.python()
-        except Unavailable as reason:
-            unavailable[contender.name] = f"not installed: {reason}"
+    unavailable = {c.name: reason for c in contenders if (reason := _unavailable(c))}
     rows: list[Row] = []
     for contender, workload, sessions, number in turns(contenders, workloads, plan):
         row: Row = {"contender": contender.name, "workload": workload, "asked": sessions}

@@ -12,17 +12,6 @@ import os
 from typing import Any
 from urllib.parse import urlsplit
 
-from playing import Order, play, tell  # type: ignore[import-not-found]  # in this folder
-
-ORDER = Order.given()
-CONFIG = {
-    "head_server": {"host": "127.0.0.1", "port": 1},
-    "echo": {
-        "resources_servers": {"echo": {"host": "127.0.0.1", "port": urlsplit(ORDER.url).port}}
-    },
-}
-os.environ["NEMO_GYM_CONFIG_DICT"] = json.dumps(CONFIG)
-
 from nemo_gym.config_types import BaseServerConfig  # type: ignore[import-not-found]
 from nemo_gym.server_utils import (  # type: ignore[import-not-found]
     ServerClient,
@@ -31,6 +20,7 @@ from nemo_gym.server_utils import (  # type: ignore[import-not-found]
     raise_for_status,
 )
 from omegaconf import OmegaConf  # type: ignore[import-not-found]
+from playing import Order, play, tell  # type: ignore[import-not-found]  # in this folder
 
 NOTHING = {
     "id": "resp_1",
@@ -86,11 +76,16 @@ class EchoSession:
 
 
 async def main() -> None:
+    order = Order.given()
+    port = urlsplit(order.url).port
+    server = {"resources_servers": {"echo": {"host": "127.0.0.1", "port": port}}}
+    config = {"head_server": {"host": "127.0.0.1", "port": 1}, "echo": server}
+    os.environ["NEMO_GYM_CONFIG_DICT"] = json.dumps(config)  # read by the aiohttp client
     client = ServerClient(
         head_server_config=BaseServerConfig(host="127.0.0.1", port=1),
-        global_config_dict=OmegaConf.create(CONFIG),
+        global_config_dict=OmegaConf.create(config),
     )
-    found = await play(ORDER, lambda: EchoSession(client))
+    found = await play(order, lambda: EchoSession(client))
     await get_global_aiohttp_client().close()
     tell(found)
 

@@ -9,17 +9,8 @@ import asyncio
 import os
 from typing import Any
 
-from playing import Order, play, tell  # type: ignore[import-not-found]  # in this folder
-
-ORDER = Order.given()
-os.environ.update(
-    OPENREWARD_URL=ORDER.url,
-    OPENREWARD_API_URL=ORDER.url,
-    OPENREWARD_SESSION_URL=ORDER.url,
-    OPENREWARD_DISABLE_UPDATE_CHECK="1",
-)
-
 from openreward import AsyncOpenReward  # type: ignore[import-not-found]
+from playing import Order, play, tell  # type: ignore[import-not-found]  # in this folder
 
 
 class EchoSession:
@@ -49,9 +40,13 @@ class EchoSession:
 
 
 async def main() -> None:
-    client = AsyncOpenReward(api_key="none", base_url=ORDER.url)
+    order = Order.given()
+    # One server plays the platform's three, which have subdomains otherwise.
+    os.environ["OPENREWARD_API_URL"] = os.environ["OPENREWARD_SESSION_URL"] = order.url
+    os.environ["OPENREWARD_DISABLE_UPDATE_CHECK"] = "1"
+    client = AsyncOpenReward(api_key="none", base_url=order.url)
     environment = client.environments.get("echo", variant="echo")
-    found = await play(ORDER, lambda: EchoSession(environment))
+    found = await play(order, lambda: EchoSession(environment))
     await client.environments.aclose()
     tell(found)
 

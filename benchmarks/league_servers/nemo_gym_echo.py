@@ -2,8 +2,8 @@
 
     python nemo_gym_echo.py PORT
 
-It is served as `SimpleServer.run_webserver` serves it, with the same options of uvicorn, but without
-the cluster of Ray that `run_webserver` starts, and without access log.
+It is served as `SimpleServer.run_webserver` serves it, with the same options of uvicorn, but
+without the cluster of Ray that `run_webserver` starts, and without access log.
 """
 
 from __future__ import annotations
@@ -12,23 +12,6 @@ import json
 import os
 import sys
 from typing import Any
-
-PORT = int(sys.argv[1])
-os.environ["NEMO_GYM_CONFIG_DICT"] = json.dumps(
-    {
-        "head_server": {"host": "127.0.0.1", "port": 1},
-        "echo": {
-            "resources_servers": {
-                "echo": {
-                    "entrypoint": "app.py",
-                    "host": "127.0.0.1",
-                    "port": PORT,
-                    "domain": "agent",
-                }
-            }
-        },
-    }
-)
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -80,11 +63,15 @@ class EchoServer(SimpleResourcesServer):  # type: ignore[misc]
         return BaseVerifyResponse(**body.model_dump(), reward=float(steps))
 
 
-# FastAPI reads the annotations of the routes, which are names of this module.
 def main() -> None:
-    config = BaseResourcesServerConfig(
-        host="127.0.0.1", port=PORT, entrypoint="app.py", name="echo", domain="agent"
-    )
+    port = int(sys.argv[1])
+    own = {"entrypoint": "app.py", "host": "127.0.0.1", "port": port, "domain": "agent"}
+    whole = {
+        "head_server": {"host": "127.0.0.1", "port": 1},
+        "echo": {"resources_servers": {"echo": own}},
+    }
+    os.environ["NEMO_GYM_CONFIG_DICT"] = json.dumps(whole)  # read by `get_global_config_dict`
+    config = BaseResourcesServerConfig(**own, name="echo")
     client = ServerClient(
         head_server_config=BaseServerConfig(host="127.0.0.1", port=1),
         global_config_dict=get_global_config_dict(),
@@ -97,7 +84,7 @@ def main() -> None:
     uvicorn.run(
         app,
         host="127.0.0.1",
-        port=PORT,
+        port=port,
         timeout_graceful_shutdown=1,
         timeout_keep_alive=30,
         access_log=False,
