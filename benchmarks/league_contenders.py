@@ -244,9 +244,9 @@ CONTENDERS = (
         "verifiers",
         "`EnvClient` of its environment server, one worker, its `null` harness and one shared tool "
         "server; the policy is a model server in the client's process; a step is a turn with one "
-        "call of the tool",
+        "call of the tool; the harness is prepared by one episode before the measurement",
         "verifiers_client.py",
-        server=("{python}", str(SERVERS / "verifiers_echo.py"), "{port}"),
+        server=("{python}", str(SERVERS / "verifiers_server.py"), "{port}"),
         peer=VERIFIERS,
         limits={
             "all": Limit("each episode is a process of its own", sessions=32),
@@ -277,6 +277,7 @@ CONTENDERS = (
         server=("{python}", str(SERVERS / "ors_echo.py"), "{port}"),
         health="/health",
         peer=ORS,
+        variables={"OPENREWARD_LOG_LEVEL": "WARNING"},
         cannot={"kept": "a session is one episode; there is no reset"},
     ),
     Contender(

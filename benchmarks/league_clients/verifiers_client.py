@@ -106,6 +106,7 @@ class Rollouts:
 
 
 async def played(order: Order, rollouts: Rollouts) -> dict[str, Any]:
+    await rollouts.run(1)  # prepares the environment of the harness, once for a server
     if order.workload == "warm":
         return await held(order, rollouts)
     is_cold = order.workload == "cold"
@@ -126,6 +127,7 @@ async def played(order: Order, rollouts: Rollouts) -> dict[str, Any]:
 async def held(order: Order, rollouts: Rollouts) -> dict[str, Any]:
     """Measure long episodes for some seconds, once all have taken a few steps."""
     policy = rollouts.policy
+    policy.taken.clear()
     running = asyncio.gather(*(rollouts.run(float("inf")) for _ in range(order.sessions)))
     while len(policy.taken) < order.sessions or min(policy.taken.values()) < WARM_UP_STEPS:
         await asyncio.sleep(0.05)

@@ -2,17 +2,15 @@
 
     python ors_echo.py PORT
 
-It is served as `Server.run` serves it, but on the loopback address, and without the log line that
-`Server.run` writes for every request.
+It is served as `Server.run` serves it, but on the loopback address, and with
+`OPENREWARD_LOG_LEVEL=WARNING` it does not write lines for every request.
 """
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import Any
 
-import structlog  # type: ignore[import-not-found]
 import uvicorn
 from openreward.environments import (  # type: ignore[import-not-found]
     Environment,
@@ -49,7 +47,6 @@ class Echo(Environment):  # type: ignore[misc]
 
 
 if __name__ == "__main__":
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     uvicorn.run(
         Server([Echo]).app,
         host="127.0.0.1",

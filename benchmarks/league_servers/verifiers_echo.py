@@ -1,14 +1,10 @@
 """A taskset of verifiers in the league: one tool that echoes, and a reward for each call.
 
-    python verifiers_echo.py PORT        # serves it with verifiers' own `serve_env`
-
 The tool server is shared by the rollouts of a worker, which costs less than one for each rollout.
-The agent plays in verifiers' `null` harness: a chat program, in a process for each rollout.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 
 import verifiers.v1 as vf
@@ -49,14 +45,5 @@ class EchoTaskset(vf.Taskset[EchoTask, EchoConfig]):  # type: ignore[misc]
 __all__ = ["EchoTaskset"]
 
 
-def main() -> None:
-    from verifiers.v1.serve import serve_env
-    from verifiers.v1.utils.loaders import resolve_env_config
-
-    agent = {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
-    config = resolve_env_config({"taskset": {"id": "verifiers_echo"}, "agent": agent})
-    serve_env(max_workers=1, address=f"tcp://127.0.0.1:{sys.argv[1]}", config=config)
-
-
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__":  # the environment server starts this module as the tool server
+    EchoToolset.run()
