@@ -375,13 +375,16 @@ def main() -> int:
         rows = run(contenders, workloads, plan)
     except KeyboardInterrupt:  # every process has been ended before this point
         return INTERRUPTED
+    taking_part = {row["contender"] for row in rows}
     stored = {
         "part": "league",
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine.describe(),
         "plan": asdict(plan),
         "command": shlex.join(["python", "benchmarks/league.py", *sys.argv[1:]]),
-        "contenders": {c.name: described(c, workloads) for c in contenders},
+        "contenders": {
+            c.name: described(c, workloads) for c in contenders if c.name in taking_part
+        },
         "rows": rows,
     }
     shortened = (options.only, options.workloads, options.sessions, options.seconds)

@@ -203,8 +203,8 @@ RAY = Peer("ray", ("ray==2.60.0",))
 ENVPOOL = Peer("envpool", ("envpool==1.2.5", "gymnasium==1.4.0", "numpy"))
 
 PROCESSES = Limit("each session is a process of its own, which takes memory", sessions=64)
-OUR_ECHO = {"server": _served(OURS), "health": "/health"}
-PUBLIC_ECHO = {"server": _served(PUBLIC), "health": "/health", "whose": PUBLIC}
+OUR_ECHO: dict[str, Any] = {"server": _served(OURS), "health": "/health"}
+PUBLIC_ECHO: dict[str, Any] = {"server": _served(PUBLIC), "health": "/health", "whose": PUBLIC}
 
 CONTENDERS = (
     Contender(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -34,7 +33,7 @@ class EchoBatch:
         observations, _ = self._envs.reset()
         assert not any(observations)
 
-    def step(self, texts: list[str]) -> tuple[Sequence[str], Sequence[float]]:
+    def step(self, texts: list[str]) -> tuple[Any, Any]:
         found = self._envs.step(tuple(texts))
         return found[0], found[1]
 

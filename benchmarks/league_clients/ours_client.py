@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from typing import Any
 
 from playing import (  # type: ignore[import-not-found]  # in this folder
     Order,
@@ -60,7 +60,7 @@ class EchoBatch:
     def reset(self) -> None:
         self._envs.reset()
 
-    def step(self, texts: list[str]) -> tuple[Sequence[str], Sequence[float]]:
+    def step(self, texts: list[str]) -> tuple[Any, Any]:
         found = self._envs.step([EchoAction(text=text) for text in texts])
         return found[0]["text"], found[1]
 

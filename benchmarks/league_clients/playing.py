@@ -112,8 +112,8 @@ def _stat(pid: int | str) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
-def tree_cpu(root: int) -> float:
-    """Return the CPU time of a process, its descendants, and the ended ones among them."""
+def tree_cpu(root: int) -> dict[int, float]:
+    """Return the CPU time of a process and its descendants, each with that of ended children."""
     children: dict[int, list[int]] = {}
     used: dict[int, float] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -124,15 +124,22 @@ def tree_cpu(root: int) -> float:
     tree = [root]
     for pid in tree:
         tree += children.get(pid, [])
-    return sum(used.get(pid, 0.0) for pid in tree)
+    return {pid: used.get(pid, 0.0) for pid in tree}
 
 
 @dataclass
 class Meter:
-    """Wall time and CPU time of both sides, from the construction on."""
+    """Wall time and CPU time of both sides, from the construction on.
+
+    Attributes:
+        server: Process id of the server; None for a contender without one.
+        waits: How long steps took, in seconds.
+        lost: CPU time of processes that end without anybody waiting for them, by process id.
+    """
 
     server: int | None
     waits: list[float] = field(default_factory=list)
+    lost: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._before = self._server_cpu()
@@ -140,9 +147,14 @@ class Meter:
         self._wall = time.perf_counter()
 
     def _server_cpu(self) -> float:
-        if self.server is not None:
-            return tree_cpu(self.server)
-        return tree_cpu(os.getpid()) - time.process_time()
+        used = tree_cpu(self.server or os.getpid())
+        lost = sum(seconds for pid, seconds in self.lost.items() if pid not in used)
+        own = 0.0 if self.server is not None else time.process_time()
+        return sum(used.values()) + lost - own
+
+    def note(self) -> None:
+        """Note the CPU time of all processes, some of which end next."""
+        self.lost |= tree_cpu(self.server or os.getpid())
 
     def result(self, steps: int, episodes: int, *, ends_all: bool) -> Result:
         """Return the figures; with `ends_all` the server's remaining work is waited for."""
@@ -262,8 +274,17 @@ async def _held(order: Order, connect: Callable[[], Session]) -> Result:
 # ------------------------------------------------------------------ sessions, in batches
 
 
-def play_batches(order: Order, open_batch: Callable[[int], Batch]) -> Result:
-    """Do the work of an order with batches of sessions that are stepped together."""
+def play_batches(
+    order: Order, open_batch: Callable[[int], Batch], *, notes_ended: bool = False
+) -> Result:
+    """Do the work of an order with batches of sessions that are stepped together.
+
+    Args:
+        order: The order.
+        open_batch: Opens a batch of a number of sessions.
+        notes_ended: The contender's parent processes ignore the end of their children, so that
+            the system forgets their CPU time; it is noted before a batch closes.
+    """
     sent = texts()
 
     def step(batch: Batch, count: int, waits: list[float] | None = None) -> None:
@@ -289,6 +310,8 @@ def play_batches(order: Order, open_batch: Callable[[int], Batch]) -> Result:
             count = min(left, order.sessions)
             batch = open_batch(count)
             episode(batch, count, steps)
+            if notes_ended:
+                meter.note()
             batch.close()
             left -= count
         return meter.result(episodes * steps, episodes, ends_all=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from typing import Any
 
-import ray  # type: ignore[import-not-found]  # in the contender's virtual environment
+import ray
 from playing import Order, play_batches, tell  # type: ignore[import-not-found]  # in this folder
 
 
-@ray.remote(num_cpus=0)  # type: ignore[untyped-decorator]
 class Echo:
     def __init__(self) -> None:
         self.steps = 0
@@ -24,14 +23,17 @@ class Echo:
         return text, 1.0
 
 
+Actor: Any = ray.remote(num_cpus=0)(Echo)
+
+
 class EchoBatch:
     def __init__(self, count: int) -> None:
-        self._actors = [Echo.remote() for _ in range(count)]
+        self._actors = [Actor.remote() for _ in range(count)]
 
     def reset(self) -> None:
         assert not any(ray.get([actor.reset.remote() for actor in self._actors]))
 
-    def step(self, texts: list[str]) -> tuple[Sequence[str], Sequence[float]]:
+    def step(self, texts: list[str]) -> tuple[Any, Any]:
         asked = [actor.step.remote(text) for actor, text in zip(self._actors, texts, strict=True)]
         answers, rewards = zip(*ray.get(asked), strict=True)
         return answers, rewards
@@ -53,7 +55,7 @@ def main() -> None:
             _node_ip_address="127.0.0.1",
             _temp_dir=folder,
         )
-        found = play_batches(order, EchoBatch)
+        found = play_batches(order, EchoBatch, notes_ended=True)
         ray.shutdown()
     tell(found)
 

@@ -41,9 +41,13 @@ class Policy:
         self.left: dict[str, float] = {}  # steps that a rollout still has to take
         self.taken: dict[str, int] = {}
         self.waits: list[float] | None = None
+        self.gate = asyncio.Event()  # closed until all rollouts have taken their first steps
+        self.gate.set()
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        if not self.gate.is_set() and self._is_warm(body["messages"]):
+            await self.gate.wait()
         message = self._message(body["messages"])
         choice = {"index": 0, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
         head = {"id": "none", "created": 0, "model": body["model"]}
@@ -63,18 +67,26 @@ class Policy:
         text = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
         return web.Response(text=text, content_type="text/event-stream")
 
-    def _message(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        rollout = messages[0]["content"]
-        rollout = rollout if isinstance(rollout, str) else rollout[0]["text"]
+    def _is_warm(self, messages: list[dict[str, Any]]) -> bool:
+        """Take the answer in a request; return whether the rollout has taken its first steps."""
+        rollout = self._take(messages)
+        return self.taken.get(rollout, 0) >= WARM_UP_STEPS
+
+    def _take(self, messages: list[dict[str, Any]]) -> str:
+        """Take and check the answer in a request, if it is new; return the rollout's name."""
+        rollout = _text(messages[0])
         last = messages[-1]
-        if last["role"] == "tool":
+        if last["role"] == "tool" and rollout in self.sent:
             text, began = self.sent.pop(rollout)
-            content = last["content"]
-            check(text, content if isinstance(content, str) else content[0]["text"], 1.0)
+            check(text, _text(last), 1.0)
             self.taken[rollout] = self.taken.get(rollout, 0) + 1
             if self.waits is not None:
                 self.waits.append(time.perf_counter() - began)
             self.left[rollout] -= 1
+        return rollout
+
+    def _message(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        rollout = self._take(messages)
         if self.left[rollout] <= 0:
             return {"role": "assistant", "content": "done"}
         text = next(self.texts)
@@ -82,6 +94,11 @@ class Policy:
         call = {"name": TOOL, "arguments": json.dumps({"text": text})}
         calls = [{"id": f"call_{text}", "type": "function", "function": call}]
         return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message["content"]
+    return str(content if isinstance(content, str) else content[0]["text"])
 
 
 class Rollouts:
@@ -125,9 +142,10 @@ async def played(order: Order, rollouts: Rollouts) -> dict[str, Any]:
 
 
 async def held(order: Order, rollouts: Rollouts) -> dict[str, Any]:
-    """Measure long episodes for some seconds, once all have taken a few steps."""
+    """Measure long episodes for some seconds, once all have taken a few steps and wait."""
     policy = rollouts.policy
     policy.taken.clear()
+    policy.gate.clear()
     running = asyncio.gather(*(rollouts.run(float("inf")) for _ in range(order.sessions)))
     while len(policy.taken) < order.sessions or min(policy.taken.values()) < WARM_UP_STEPS:
         await asyncio.sleep(0.05)
@@ -135,6 +153,7 @@ async def held(order: Order, rollouts: Rollouts) -> dict[str, Any]:
             await running
     meter, before = Meter(order.server), sum(policy.taken.values())
     policy.waits = meter.waits
+    policy.gate.set()
     await asyncio.sleep(order.seconds)
     found: dict[str, Any] = meter.result(sum(policy.taken.values()) - before, 0, ends_all=False)
     policy.left = dict.fromkeys(policy.left, 0)
