@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help demo engines escapes test test-core test-changed test-extended test-all test-repeat \
 	test-compat test-packages test-packaging test-pythons test-trainers test-containers test-images \
 	test-swarm test-kubernetes test-ray durations coverage planted-faults fuzz print-selection conformance \
-	check audit format bench docs drawings notebooks mirrors lock release badges site site-serve clean
+	check audit format bench league docs drawings notebooks mirrors lock release badges site site-serve clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } \
@@ -143,6 +143,9 @@ bench: $(READY)  ## measure against the public package; writes benchmarks/RESULT
 	$(PYTHON) benchmarks/peer.py
 	-$(PYTHON) benchmarks/import_cost.py --install
 	$(PYTHON) benchmarks/run.py
+
+league: $(READY)  ## measure against what one would pick instead; an hour; writes benchmarks/RESULTS.md
+	$(PYTHON) benchmarks/league.py
 
 docs: $(READY)  ## write the reference anew and run every code block
 	$(PYTHON) scripts/reference.py

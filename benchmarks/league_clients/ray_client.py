@@ -6,7 +6,7 @@ import os
 import tempfile
 from typing import Any
 
-import ray
+import ray  # type: ignore[import-not-found]  # in the contender's virtual environment
 from playing import Order, play_batches, tell  # type: ignore[import-not-found]  # in this folder
 
 

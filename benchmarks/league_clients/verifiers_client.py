@@ -70,7 +70,7 @@ class Policy:
     def _is_warm(self, messages: list[dict[str, Any]]) -> bool:
         """Take the answer in a request; return whether the rollout has taken its first steps."""
         rollout = self._take(messages)
-        return self.taken.get(rollout, 0) >= WARM_UP_STEPS
+        return bool(self.taken.get(rollout, 0) >= WARM_UP_STEPS)
 
     def _take(self, messages: list[dict[str, Any]]) -> str:
         """Take and check the answer in a request, if it is new; return the rollout's name."""
