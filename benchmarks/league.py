@@ -39,6 +39,7 @@ from benchmarks.league_contenders import (
     WORKLOADS,
     Contender,
     Unavailable,
+    plain,
 )
 from benchmarks.load import BUILD
 from benchmarks.report import RESULTS, commit
@@ -167,7 +168,7 @@ def _answers(port: int, path: str) -> bool:
 
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[-1][:300] if lines else "it said nothing"
+    return plain(lines[-1])[:300] if lines else "it said nothing"
 
 
 # ------------------------------------------------------------------ measuring

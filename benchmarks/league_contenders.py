@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ __all__ = [
     "Limit",
     "Peer",
     "Unavailable",
+    "plain",
 ]
 
 HERE = Path(__file__).resolve().parent
@@ -29,6 +31,11 @@ SERVERS, CLIENTS = HERE / "league_servers", HERE / "league_clients"
 WORKLOADS = ("cold", "churn", "warm", "kept")
 # Variables that hold the places where a package index is, and its certificates, for `uv`.
 UV = ("UV_", "SSL_CERT_FILE")
+
+
+def plain(text: str) -> str:
+    """Return a message without the addresses and folders of this machine."""
+    return re.sub(r"\w+://\S+", "(address)", text).replace(f"{ROOT}/", "")
 
 
 class Unavailable(Exception):
@@ -77,7 +84,7 @@ class Peer:
             done = subprocess.run(command, check=False, capture_output=True, text=True)
             if done.returncode:
                 said = (done.stderr or done.stdout).strip().splitlines()[-3:]
-                raise Unavailable(f"{' '.join(self.packages)}: {' '.join(said)}")
+                raise Unavailable(plain(f"{' '.join(self.packages)}: {' '.join(said)}"))
         ready.write_text(wanted)
         return python
 

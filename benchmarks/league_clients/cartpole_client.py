@@ -10,9 +10,10 @@ import time
 from typing import Any
 
 import numpy as np
-from playing import WARM_UP_STEPS, Meter, Order, tell  # type: ignore[import-not-found]
+from playing import Meter, Order, tell  # type: ignore[import-not-found]
 
 NAME = "CartPole-v1"
+WARM_UP_BATCHES = 50
 ACTIONS = 256  # batches of actions, drawn in advance
 BATCHES_AT_ONCE = 8
 
@@ -41,7 +42,7 @@ def main() -> None:
     drawn = np.random.default_rng(0).integers(2, size=(ACTIONS, order.sessions))
     actions = [{"action": batch} if order.how == "vector" else batch for batch in drawn]
     envs.reset()
-    for batch in actions[: 20 * WARM_UP_STEPS]:
+    for batch in actions[:WARM_UP_BATCHES]:
         envs.step(batch)
     meter, batches = Meter(order.server), 0
     until = time.perf_counter() + order.seconds

@@ -41,7 +41,7 @@ __all__ = [
     "tree_cpu",
 ]
 
-COLD_STEPS, EPISODE_STEPS, WARM_UP_STEPS = 10, 5, 3
+COLD_STEPS, EPISODE_STEPS, WARM_UP_STEPS = 10, 5, 10
 TICKS = os.sysconf("SC_CLK_TCK")
 PARENT, TIMES = 1, slice(11, 15)  # fields of /proc/PID/stat after the name
 QUIET_WITHIN_S, QUIET_S = 20, 0.2

@@ -20,7 +20,6 @@ from aiohttp import web
 from playing import (  # type: ignore[import-not-found]  # in this folder
     COLD_STEPS,
     EPISODE_STEPS,
-    WARM_UP_STEPS,
     Meter,
     Order,
     check,
@@ -30,6 +29,7 @@ from playing import (  # type: ignore[import-not-found]  # in this folder
 from verifiers.v1.serve import EnvClient
 
 TOOL = "echo_say"
+WARM_UP_STEPS = 3  # a rollout sends all its earlier turns again with every step
 
 
 class Policy:
