@@ -17,12 +17,7 @@ HERE = Path(__file__).resolve().parent
 HEADING = "League"
 FILE = "league.json"
 CARTPOLE = "cartpole"
-WORKLOADS = {
-    "cold": "cold",
-    "churn": "churn",
-    "warm": "warm",
-    "kept": "kept",
-}
+WORKLOADS = ("cold", "churn", "warm", "kept")
 OURS = "ours"
 
 Row = dict[str, Any]
@@ -198,10 +193,12 @@ def _cartpole_places(rows: Rows) -> list[str]:
 
 
 def _missing(rows: Rows) -> list[str]:
-    found = dict.fromkeys(
-        (row["contender"], row["workload"], row["reason"]) for row in rows if "reason" in row
-    )
-    return [f"- {name}, `{workload}`: {reason}." for name, workload, reason in found]
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for row in rows:
+        if "reason" in row:
+            told = found.setdefault((row["contender"], row["reason"]), {})
+            told[f"`{row['workload']}`"] = None
+    return [f"- {name}, {', '.join(w)}: {why.rstrip('.')}." for (name, why), w in found.items()]
 
 
 def _cuts(stored: Row) -> list[str]:
