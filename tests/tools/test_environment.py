@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fastmcp import Context, FastMCP
 from mcp.server.mcpserver import MCPServer
+from support.waiting import eventually
 
 from openenv import Action, NotSupported, Observation, State, Transform, create_app
 from openenv.client.generic import GenericEnvClient
@@ -157,20 +157,22 @@ def test_steps_work_inside_a_running_loop_too(shop: Shop) -> None:
 
 
 def test_a_plain_tool_does_not_hold_up_the_loop() -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
     class Slow(MCPEnvironment):
         @tool
         def nap(self) -> str:
-            time.sleep(0.2)
+            begun.set()
+            assert goes_on.wait(30), "the loop never got its turn"
             return "rested"
 
     async def main() -> None:
-        slow, ticks = Slow(), 0
+        slow = Slow()
         napping = asyncio.ensure_future(slow.step_async(call("nap")))
-        while not napping.done():
-            await asyncio.sleep(0.01)
-            ticks += 1
+        await eventually(begun.is_set)
+        assert not napping.done()
+        goes_on.set()
         assert (await napping).result["data"] == "rested"
-        assert ticks > 5
         await slow.close_async()
 
     asyncio.run(main())
@@ -496,12 +498,15 @@ async def test_a_server_that_keeps_its_answer_is_not_waited_for_forever() -> Non
         return "never"
 
     shop = Shop(server)
+    shop.TOOL_TIMEOUT_S = 30  # type: ignore[misc]  # to connect, on a busy machine
     why = r"did not answer resources/read within 0\.3 s"
     listed = await shop.mcp_ask("resources/list", {})
     assert listed is not None
     assert [one["uri"] for one in listed["resources"]] == ["slow://rules"]
+    shop.TOOL_TIMEOUT_S = 0.3  # type: ignore[misc]
     with pytest.raises(Refused, match=why):
         await shop.mcp_ask("resources/read", {"uri": "slow://rules"})
+    shop.TOOL_TIMEOUT_S = 30  # type: ignore[misc]
     assert await shop.mcp_ask("resources/list", {}) == listed
     await shop.close_async()
 

@@ -174,7 +174,7 @@ def read_memory(url: str, key: str | None) -> float | None:
 
 @dataclass
 class _Tally:
-    """Counts what the players do; the policy's time is left out of the client's."""
+    """Counts what the players do; the policy's CPU time is left out of the client's."""
 
     steps: int = 0
     episodes: int = 0
@@ -244,11 +244,12 @@ class _Player:
         player = await _finished(self._policy.begin(self._opening))
         steps = refused = 0
         while not result.done and steps < most_steps and goes_on():
-            began = time.perf_counter()
             turn = PolicyTurn(result.observation, steps, result=result)
-            action = (await _finished(player.act(turn))).action
+            began = time.thread_time()
+            decision = player.act(turn)
+            tally.policy_s += time.thread_time() - began
+            action = (await _finished(decision)).action
             acted = time.perf_counter()
-            tally.policy_s += acted - began
             try:
                 result = await self._client.step(action)
             except OpenEnvError as error:
@@ -346,12 +347,13 @@ def measure_vector(
                 before = _Mark.of(tally, gauge.read())
             elif before is not None and now - before.at >= seconds:
                 return _between("VectorEnv", sessions, tally, before, _Mark.of(tally, gauge.read()))
+            began_acting = time.thread_time()
             actions = [
                 _at_once(player.act(PolicyTurn(one))).action
                 for player, one in zip(players, observations, strict=True)
             ]
+            tally.policy_s += time.thread_time() - began_acting
             acted = time.perf_counter()
-            tally.policy_s += acted - now
             observations, _, terminated, truncated, _ = envs.step(actions)
             tally.latencies.append(time.perf_counter() - acted)
             tally.steps += sessions
