@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,37 @@ class Sleepy(Quick):
         return super().step(action)
 
 
+class OneStep(Quick):
+    def step(self, action: Say) -> Heard:
+        return Heard(done=True)
+
+
+class Flaky(Quick):
+    def step(self, action: Say) -> Heard:
+        if self.now.step_count == 9:
+            raise ValueError("now and then")
+        return super().step(action)
+
+
+class Stuck(Quick):
+    made = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        Stuck.made += 1
+        self.number = Stuck.made
+
+    def step(self, action: Say) -> Heard:
+        if self.number == 7 and self.now.step_count == 5:
+            time.sleep(60)
+        return super().step(action)
+
+
+class Over(Quick):
+    def reset(self) -> Heard:
+        return Heard(done=True)
+
+
 class Picky(Quick):
     def step(self, action: Say) -> Heard:
         raise Refused("only poems are accepted")
@@ -84,7 +116,7 @@ def benched(here: Path, *arguments: str) -> Any:
 
 
 def test_every_workload_has_its_figures(here: Path) -> None:
-    told = benched(here, "benched:Quick", "--sessions", "1,8", "--simulate", "--rollouts", "500")
+    told = benched(here, "benched:Quick", "--sessions", "1,8", "--simulate", "--rollouts", "40")
     rows = {(row["client"], row["sessions"]): row for row in told["measurements"]}
     assert list(rows) == [("EnvClient", 1), ("EnvClient", 8), ("VectorEnv", 8), ("cold", 8)]
     for row in rows.values():
@@ -96,10 +128,9 @@ def test_every_workload_has_its_figures(here: Path) -> None:
         assert row["server_cpu_s"] is not None and row["limit"] and row["advice"]
     cold = rows["cold", 8]
     assert (cold["steps"], cold["episodes"]) == (80, 8)
-    assert told["slots"] == 8
+    assert told["slots"] == 40, "the server is planned for the rollouts"
     assert told["base_bytes"] > 2**20 and told["session_bytes"] is not None
-    assert told["estimate"]["servers"] == 63, "500 rollouts, 8 in each server"
-    assert told["estimate"]["because"] == "sessions"
+    assert told["estimate"]["servers"] == 1
 
 
 def test_people_read_a_table_and_what_limits_it(here: Path) -> None:
@@ -123,6 +154,34 @@ def test_a_server_for_fewer_sessions_is_measured_with_those_and_says_so(here: Pa
     told = benched(here, "benched:Alone", "--sessions", "1,64")
     assert {row["sessions"] for row in told["measurements"]} == {1}
     assert any("holds 1 session at once" in note for note in told["notes"])
+    told = benched(here, "benched:Alone", "--sessions", "1", "--simulate", "--rollouts", "12")
+    assert (told["estimate"]["servers"], told["estimate"]["because"]) == (12, "sessions")
+
+
+def test_automatic_resets_are_no_steps(here: Path) -> None:
+    told = benched(here, "benched:OneStep", "--sessions", "8")
+    (row,) = [row for row in told["measurements"] if row["client"] == "VectorEnv"]
+    assert abs(row["steps"] - row["episodes"]) <= 8, "each step ends an episode"
+
+
+def test_an_environment_that_fails_now_and_then_is_measured_and_it_is_noted(here: Path) -> None:
+    told = benched(here, "benched:Flaky", "--sessions", "2")
+    assert told["measurements"][0]["steps"] > 0
+    assert any("failed, the last: Server error: ValueError" in note for note in told["notes"])
+
+
+def test_a_session_that_hangs_does_not_take_the_figures_of_the_others(here: Path) -> None:
+    began = time.monotonic()
+    # The first four are weighed, and the next four play.
+    told = benched(here, "benched:Stuck", "--sessions", "4", "--simulate", "--rollouts", "16")
+    assert [row["client"] for row in told["measurements"]] == ["EnvClient", "VectorEnv", "cold"]
+    assert time.monotonic() - began < 50, "the hanging step takes 60 s"
+
+
+def test_an_environment_without_steps_is_told(here: Path) -> None:
+    done = run_openenv("bench", "benched:Over", "--sessions=2", "--seconds=0.3", cwd=here)
+    assert done.returncode == 1
+    assert "2 sessions: every episode was over at its reset" in done.stderr
 
 
 def test_actions_that_are_all_refused_are_told(here: Path) -> None:
@@ -179,6 +238,7 @@ def of(client: str = "EnvClient", sessions: int = 64, **figures: Any) -> Measure
     usual = {
         "steps": 10_000,
         "episodes": 10,
+        "refused": 0,
         "seconds": 1.0,
         "p50_s": 0.001,
         "p99_s": 0.002,

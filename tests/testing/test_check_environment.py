@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import threading
 import time
@@ -303,6 +304,24 @@ class SaysThatItDoesNot(KeepsItsThread):
     SUPPORTS_ANY_THREAD = True
 
 
+class LocksItsThread(Dice):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.RLock()
+
+    def reset(self, *args: Any, **kwargs: Any) -> Hint:
+        self.lock.acquire()
+        return super().reset(*args, **kwargs)
+
+    def step(self, *args: Any, **kwargs: Any) -> Hint:
+        with self.lock:
+            return super().step(*args, **kwargs)
+
+
+class SaysThatItLocksNothing(LocksItsThread):
+    SUPPORTS_ANY_THREAD = True
+
+
 class CountsPerThread(Dice):
     SUPPORTS_ANY_THREAD = True
     seen = threading.local()
@@ -385,6 +404,22 @@ def test_a_quick_class_is_advised_to_share_threads() -> None:
     assert "declare SUPPORTS_ANY_THREAD = True" in advice
     assert "3 steps" in advice
     assert f"advice: {advice}" in str(report)
+
+
+@pytest.mark.slow("waits until a call on another thread is given up")
+@pytest.mark.parametrize("cls", [LocksItsThread, SaysThatItLocksNothing])
+def test_a_call_that_waits_for_another_thread_is_given_up(
+    cls: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "MIN_SCATTERED_S", 2.0)
+    try:
+        report = check_environment(cls, actions=[Guess()])
+    except CheckFailed as failed:
+        report = failed.report
+    (finding,) = [one for one in report.findings if one.promise == checks.ANY_THREAD_WILL_DO]
+    assert finding.kept is (False if cls is SaysThatItLocksNothing else None)
+    assert "did not return within" in finding.detail
+    assert not report.advice
 
 
 @pytest.mark.parametrize("cls", [KeepsItsThread, TakesItsTime])
@@ -511,6 +546,11 @@ def test_a_minimal_action_is_made_from_its_model() -> None:
         (int, {"lt": 0}, -1),
         (int, {"lt": 5}, 0),
         (int, {"ge": 3, "le": 3}, 3),
+        (int, {"ge": 2**53 + 1}, 2**53 + 1),
+        (int, {"gt": -3, "lt": -1}, -2),
+        (float, {"gt": -1, "lt": 0}, -0.5),
+        (float, {"ge": -0.5, "lt": 0}, -0.25),
+        (float, {"gt": 1e17}, math.nextafter(1e17, math.inf)),
     ],
 )
 def test_the_bounds_of_a_number_are_kept(kind: Any, bounds: dict[str, Any], value: float) -> None:

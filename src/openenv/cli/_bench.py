@@ -19,12 +19,14 @@ from typing import Any
 
 from openenv import VectorEnv
 from openenv.cli._readings import MetricsReading, MetricsUnreadable, read_metrics
-from openenv.errors import OpenEnvError, refusal
+from openenv.errors import ExecutionFailed, OpenEnvError, refusal
 from openenv.providers import ProcessProvider
 from openenv.rollouts.policies.base import EpisodeOpening, Policy, PolicyTurn
 from openenv.rollouts.sessions import Sessions, sessions_of
 
 WARM_UP_S = 0.5
+LOOK_S = 0.3
+FAILURES = 20  # episodes, without a single step
 COLD_STEPS = 10
 REFUSALS_IN_A_ROW = 1000
 BUSY = 0.8  # of a core
@@ -44,6 +46,7 @@ class Measurement:
         sessions: Number of sessions at once.
         steps: Number of steps in the measured time.
         episodes: Number of episodes that ended in that time.
+        refused: Number of actions that the environment refused in that time.
         seconds: The measured time.
         p50_s: Median time from a client's request to its answer; for a `VectorEnv` that of a batch.
         p99_s: 99th percentile of the same.
@@ -56,6 +59,7 @@ class Measurement:
     sessions: int
     steps: int
     episodes: int
+    refused: int
     seconds: float
     p50_s: float
     p99_s: float
@@ -74,8 +78,8 @@ class Measurement:
         return self.episodes / self.seconds
 
     def per_step(self, seconds: float | None) -> float | None:
-        """Divide a time by the number of steps."""
-        return None if seconds is None or not self.steps else seconds / self.steps
+        """Divide a time by the number of steps; refused ones cost the same, and count."""
+        return None if seconds is None or not self.steps else seconds / (self.steps + self.refused)
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ def find_limit(found: Measurement, step_s: float | None, *, is_loaded: bool = Fa
     """
     server = (found.server_cpu_s or 0.0) / found.seconds
     client = found.client_cpu_s / found.seconds
-    code_s = (step_s or 0.0) * found.steps
+    code_s = (step_s or 0.0) * (found.steps + found.refused)
     if server >= BUSY and server >= client:
         return CODE if code_s > (found.server_cpu_s or 0.0) / 2 else SERVER
     if client >= BUSY:
@@ -178,6 +182,9 @@ class _Tally:
 
     steps: int = 0
     episodes: int = 0
+    refused: int = 0
+    failed: int = 0
+    failure: str = ""  # the last one
     policy_s: float = 0.0
     latencies: list[float] = field(default_factory=list)
 
@@ -191,6 +198,7 @@ class _Mark:
     policy_s: float
     steps: int
     episodes: int
+    refused: int
     latencies: int
     reading: MetricsReading | None
 
@@ -202,6 +210,7 @@ class _Mark:
             tally.policy_s,
             tally.steps,
             tally.episodes,
+            tally.refused,
             len(tally.latencies),
             reading,
         )
@@ -210,7 +219,13 @@ class _Mark:
 def _between(client: str, sessions: int, tally: _Tally, before: _Mark, after: _Mark) -> Measurement:
     latencies = sorted(tally.latencies[before.latencies : after.latencies])
     if not latencies:
-        raise CannotBenchError(f"no step of {sessions} sessions was answered in time")
+        seconds = after.at - before.at
+        why = f"no step was answered within {seconds:.1f} s; measure for longer: --seconds"
+        if tally.failed:
+            why = f"every episode failed, at last: {tally.failure}"
+        elif tally.episodes:
+            why = "every episode was over at its reset"
+        raise CannotBenchError(f"{_count(sessions, 'session')}: {why}")
     server_cpu_s = environment_s = None
     if before.reading is not None and after.reading is not None:
         change = after.reading.values - before.reading.values
@@ -221,6 +236,7 @@ def _between(client: str, sessions: int, tally: _Tally, before: _Mark, after: _M
         sessions,
         after.steps - before.steps,
         after.episodes - before.episodes,
+        after.refused - before.refused,
         after.at - before.at,
         latencies[len(latencies) // 2],
         latencies[int(len(latencies) * 0.99)],
@@ -237,13 +253,22 @@ class _Player:
         self._client, self._policy, self._opening = client, policy, opening
         self._tally = tally
 
-    async def play(self, goes_on: Callable[[], bool], most_steps: int = UNLIMITED) -> None:
-        """Play an episode, until it ends, has `most_steps` steps, or `goes_on` says no."""
+    async def play(self, most_steps: int = UNLIMITED) -> None:
+        """Play an episode until it ends or has `most_steps` steps."""
+        try:
+            await self._play(most_steps)
+        except ExecutionFailed as error:  # the environment raised; the session survives
+            self._tally.failed += 1
+            self._tally.failure = str(error)
+            if not self._tally.steps and self._tally.failed >= FAILURES:
+                raise
+
+    async def _play(self, most_steps: int) -> None:
         tally = self._tally
         result = await self._client.reset()
         player = await _finished(self._policy.begin(self._opening))
         steps = refused = 0
-        while not result.done and steps < most_steps and goes_on():
+        while not result.done and steps < most_steps:
             turn = PolicyTurn(result.observation, steps, result=result)
             began = time.thread_time()
             decision = player.act(turn)
@@ -254,6 +279,7 @@ class _Player:
                 result = await self._client.step(action)
             except OpenEnvError as error:
                 why, refused = refusal(error), refused + 1
+                tally.refused += 1
                 if why is None:
                     raise
                 if refused >= REFUSALS_IN_A_ROW:
@@ -277,11 +303,16 @@ async def _open(found: Sessions, count: int) -> list[Any]:
 
 
 async def measure(
-    url: str, key: str | None, policy: Policy, sessions: int, seconds: float
+    url: str,
+    key: str | None,
+    policy: Policy,
+    sessions: int,
+    seconds: float,
+    note: Callable[[_Tally], None],
 ) -> Measurement:
     """Play with an `EnvClient` for each session, all on one event loop."""
     found = await sessions_of(url, lambda _: None)
-    tally, gauge, is_over = _Tally(), _Gauge(url, key), asyncio.Event()
+    tally, gauge = _Tally(), _Gauge(url, key)
     try:
         clients = await _open(found, sessions)
         interface = await found.interface(clients[0])
@@ -291,20 +322,29 @@ async def measure(
         ]
 
         async def play_on(player: _Player) -> None:
-            while not is_over.is_set():
-                await player.play(lambda: not is_over.is_set())
+            while True:
+                await player.play()
 
         async def watch() -> Measurement:
             await asyncio.sleep(WARM_UP_S)
             before = _Mark.of(tally, await asyncio.to_thread(gauge.read))
             await asyncio.sleep(seconds)
             after = _Mark.of(tally, await asyncio.to_thread(gauge.read))
-            is_over.set()
             return _between("EnvClient", sessions, tally, before, after)
 
-        measured = asyncio.create_task(watch())
-        await asyncio.gather(measured, *map(play_on, players))
-        return measured.result()
+        playing = [asyncio.ensure_future(play_on(player)) for player in players]
+        watching = asyncio.ensure_future(watch())
+        try:
+            await asyncio.wait([watching, *playing], return_when=asyncio.FIRST_COMPLETED)
+            for ended in playing:
+                if ended.done():  # they end by an error only
+                    ended.result()
+            return await watching
+        finally:  # a session that hangs is not waited for
+            for one in (watching, *playing):
+                one.cancel()
+            await asyncio.wait([watching, *playing], timeout=1.0)
+            note(tally)
     finally:
         await found.aclose()
 
@@ -320,7 +360,7 @@ async def measure_cold(url: str, key: str | None, policy: Policy, sessions: int)
         async def play(seed: int) -> None:
             client = await found.open()
             opening = EpisodeOpening(seed=seed, interface=interface)
-            await _Player(client, policy, opening, tally).play(lambda: True, COLD_STEPS)
+            await _Player(client, policy, opening, tally).play(COLD_STEPS)
             await found.close(client)
 
         await asyncio.gather(*map(play, range(sessions)))
@@ -337,7 +377,7 @@ def measure_vector(
     tally, gauge = _Tally(), _Gauge(url, key)
     openings = [EpisodeOpening(seed=seed, interface=interface) for seed in range(sessions)]
     players = [_at_once(policy.begin(opening)) for opening in openings]
-    before = None
+    before, over = None, 0
     with VectorEnv(url, num_envs=sessions, stack=False) as envs:
         observations, _ = envs.reset()
         began = time.perf_counter()
@@ -356,15 +396,19 @@ def measure_vector(
             acted = time.perf_counter()
             observations, _, terminated, truncated, _ = envs.step(actions)
             tally.latencies.append(time.perf_counter() - acted)
-            tally.steps += sessions
+            tally.steps += sessions - over  # an episode that is over is only reset
+            over = 0
             for number, (one, other) in enumerate(zip(terminated, truncated, strict=True)):
                 if one or other:
                     tally.episodes += 1
+                    over += 1
                     players[number] = _at_once(policy.begin(openings[number]))
 
 
 def _at_once(value: Any) -> Any:
     if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
         raise CannotBenchError("a VectorEnv is played by policies that need no await")
     return value
 
@@ -429,6 +473,7 @@ def bench(
     *,
     url: str | None = None,
     key: str | None = None,
+    room: int = 1,
     tell: Callable[[int, str], None] = lambda done, what: None,
 ) -> BenchReport:
     """Measure every workload.
@@ -440,6 +485,7 @@ def bench(
         seconds: Seconds for each warm workload.
         url: The address of a server that runs already.
         key: The key of that server.
+        room: Number of sessions that the server holds at least, if it is served here.
         tell: Called with the number of finished workloads and the next one.
 
     Raises:
@@ -447,25 +493,29 @@ def bench(
         OpenEnvError: The environment cannot be served or played.
     """
     report = BenchReport(target)
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    report.is_loaded = load > cores / 2
+    busy = busy_share()
+    report.is_loaded = busy > 0.25
     if report.is_loaded:
         report.notes.append(
-            f"other programs run: the load was {load:.1f} on {cores} processors, so that all "
-            "figures are too low"
+            f"other programs used {busy:.0%} of the processors, so that all figures are too low"
         )
     if url is not None:
         report.notes.append("the server was running already: no cold figures, and no memory")
         _measure_warm(report, url, key, policy, counts, seconds, tell)
         return report
-    with served(target, max(counts)) as (started, its_key):
+    with served(target, max(*counts, room)) as (started, its_key):
         report.slots = read_slots(started, its_key)
         asyncio.run(_weigh(report, started, its_key, max(_held(report, counts))))
         _measure_warm(report, started, its_key, policy, counts, seconds, tell)
     sessions = max(_held(report, counts))
     tell(len(report.measurements), f"cold, {sessions} sessions")
-    with served(target, max(counts)) as (started, its_key):
-        report.measurements.append(asyncio.run(measure_cold(started, its_key, policy, sessions)))
+    with served(target, max(*counts, room)) as (started, its_key):
+        try:
+            cold = asyncio.run(measure_cold(started, its_key, policy, sessions))
+        except OpenEnvError as error:
+            report.notes.append(f"cold episodes could not be measured: {error}")
+        else:
+            report.measurements.append(cold)
     return report
 
 
@@ -487,18 +537,61 @@ def _measure_warm(
     report.slots = read_slots(url, key)
     held = _held(report, counts)
     if held != sorted(set(counts)):
-        sessions = "1 session" if report.slots == 1 else f"{report.slots} sessions"
-        report.notes.append(f"the server holds {sessions} at once, and no more")
+        report.notes.append(
+            f"the server holds {_count(report.slots or 0, 'session')} at once, and no more"
+        )
+
+    def note(tally: _Tally) -> None:
+        answered = tally.steps + tally.refused
+        if tally.refused > answered / 20:
+            report.notes.append(f"{tally.refused / answered:.0%} of the actions were refused")
+        if tally.failed:
+            episodes = _count(tally.failed, "episode")
+            report.notes.append(f"{episodes} failed, the last: {tally.failure}")
+
     for count in held:
-        tell(len(report.measurements), f"{count} EnvClient{'s' if count > 1 else ''}")
+        tell(len(report.measurements), _count(count, "EnvClient"))
         gc.collect()
-        report.measurements.append(asyncio.run(measure(url, key, policy, count, seconds)))
+        try:
+            found = asyncio.run(measure(url, key, policy, count, seconds, note))
+        except OpenEnvError as error:
+            if not report.measurements:
+                raise
+            report.notes.append(f"{_count(count, 'EnvClient')} could not be measured: {error}")
+        else:
+            report.measurements.append(found)
     interface = asyncio.run(_interface(url))
     tell(len(report.measurements), f"VectorEnv of {held[-1]}")
     try:
         report.measurements.append(measure_vector(url, key, policy, interface, held[-1], seconds))
     except OpenEnvError as error:
         report.notes.append(f"a VectorEnv could not be measured: {error}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def busy_share() -> float:
+    """Return the share of the processors' time that programs use now, from 0 to 1."""
+    before, after = _processor_times(), [0.0, 0.0]
+    if before:
+        time.sleep(LOOK_S)
+        after = _processor_times()
+    total = after[1] - before[1] if before else 0.0
+    if total <= 0:  # not on Linux
+        return min(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    return (after[0] - before[0]) / total
+
+
+def _processor_times() -> list[float]:
+    """Return the busy and the total time of all processors in ticks; empty if unknown."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            ticks = [float(one) for one in file.readline().split()[1:9]]
+    except (OSError, ValueError):
+        return []
+    return [sum(ticks) - ticks[3] - ticks[4], sum(ticks)]
 
 
 async def _interface(url: str) -> Any:
@@ -551,7 +644,8 @@ class TrainingEstimate:
     Attributes:
         steps_per_s: Steps per second of all rollouts together.
         servers: Number of servers.
-        because: What decides that number: ``sessions`` or ``steps``.
+        because: What decides that number: ``sessions`` or ``steps``. If it is unknown how many
+            sessions a server holds, only steps count.
         memory_bytes: Memory of all servers; None if unknown.
         share: The environment's share of a rollout's time, from 0 to 1.
     """
@@ -567,7 +661,7 @@ ROOM = 0.7  # a server is planned with at most this share of its measured rate
 
 
 def estimate(report: BenchReport, shape: TrainingShape) -> TrainingEstimate:
-    """TrainingEstimate the servers of a training run from the measurements of one server.
+    """Estimate the servers of a training run from the measurements of one server.
 
     The model's replies decide how often a rollout steps; `ROOM` leaves room for bursts.
     """
@@ -575,7 +669,7 @@ def estimate(report: BenchReport, shape: TrainingShape) -> TrainingEstimate:
     one = min(report.measurements, key=lambda found: found.sessions)
     wanted = shape.rollouts / (shape.reply_s + one.p50_s)
     by_steps = -(-wanted // (fastest.steps_per_s * ROOM))
-    by_slots = -(-shape.rollouts // report.slots) if report.slots else 1
+    by_slots = -(-shape.rollouts // report.slots) if report.slots else 0
     servers = int(max(by_steps, by_slots, 1))
     memory = None
     if report.base_bytes is not None and report.session_bytes is not None:
@@ -583,5 +677,5 @@ def estimate(report: BenchReport, shape: TrainingShape) -> TrainingEstimate:
     steps_s = shape.turns * one.p50_s
     share = steps_s / (steps_s + shape.turns * shape.reply_s)
     return TrainingEstimate(
-        wanted, servers, "steps" if by_steps > by_slots else "sessions", memory, share
+        wanted, servers, "sessions" if by_slots >= by_steps else "steps", memory, share
     )

@@ -448,7 +448,8 @@ class Executors:
         if is_construction and not is_shared:
             return
         is_slow_now = self.classifier.note(seconds)
-        if self.classifier.is_quick and self._own >= MANY_OWN_THREADS and not self._has_advised:
+        is_costly = self._own >= MANY_OWN_THREADS and not self.spec.needs_one_thread
+        if is_costly and self.classifier.is_quick and not self._has_advised:
             self._has_advised = True
             logger.info(
                 "%d sessions of %s have a thread each, although its calls are quick: that costs "

@@ -40,7 +40,7 @@ def _minimal(annotation: Any, field: FieldInfo | None = None) -> Any:
         return minimal_action(annotation)
     simple = origin or annotation
     if simple in (int, float):
-        return simple(_lowest(field, is_whole=simple is int))
+        return simple(_nearest_to_zero(field, is_whole=simple is int))
     if simple is str:
         return "a" * max(1, _shortest(field))
     if simple in (bool, dict, bytes, set):
@@ -55,26 +55,35 @@ def _minimal(annotation: Any, field: FieldInfo | None = None) -> Any:
     raise ValueError(f"no action can be made from a field of type {annotation}; pass actions=[...]")
 
 
-def _lowest(field: FieldInfo | None, *, is_whole: bool) -> float:
-    """Return the number nearest to 0, from above if possible, that the field's bounds allow."""
-    low, high, excluded = 0.0, math.inf, set[float]()
+def _nearest_to_zero(field: FieldInfo | None, *, is_whole: bool) -> float:
+    """Return the number nearest to 0 that the bounds of a field allow, from above if possible."""
+    low, high = -math.inf, math.inf
+    excluded = set[float]()
     for bound in field.metadata if field is not None else ():
-        if isinstance(bound, annotated_types.Ge):
-            low = max(low, float(bound.ge))  # type: ignore[arg-type]
-        elif isinstance(bound, annotated_types.Gt):
-            low = max(low, float(bound.gt))  # type: ignore[arg-type]
-            excluded.add(float(bound.gt))  # type: ignore[arg-type]
-        elif isinstance(bound, annotated_types.Le):
-            high = min(high, float(bound.le))  # type: ignore[arg-type]
-        elif isinstance(bound, annotated_types.Lt):
-            high = min(high, float(bound.lt))  # type: ignore[arg-type]
-            excluded.add(float(bound.lt))  # type: ignore[arg-type]
-    nearest = min(low, high)
+        for name in ("ge", "gt", "le", "lt"):
+            value: Any = getattr(bound, name, None)
+            if value is None:
+                continue
+            if name in ("ge", "gt"):
+                low = max(low, value)
+            else:
+                high = min(high, value)
+            if name in ("gt", "lt"):
+                excluded.add(value)
+    if is_whole:
+        if math.isfinite(low):
+            low = math.floor(low) + 1 if low in excluded else math.ceil(low)
+        if math.isfinite(high):
+            high = math.ceil(high) - 1 if high in excluded else math.floor(high)
+        return min(max(0, low), high)
+    nearest = min(max(0.0, low), high)
     if nearest not in excluded:
         return nearest
-    if low < high < math.inf and not is_whole:
+    if math.isfinite(low) and math.isfinite(high):
         return (low + high) / 2
-    return nearest + 1 if nearest == low and low < high else nearest - 1
+    if nearest == low:
+        return max(low + 1.0, math.nextafter(low, math.inf))
+    return min(high - 1.0, math.nextafter(high, -math.inf))
 
 
 def _shortest(field: FieldInfo | None) -> int:

@@ -84,6 +84,7 @@ COMPONENTS_ADD_UP = (
 CLOSE_IS_QUIET = "close does not raise."
 
 QUICK_CALL_S = 0.005
+MIN_SCATTERED_S = 5.0
 ANY_THREAD_ADVICE = (
     "declare SUPPORTS_ANY_THREAD = True, unless the environment keeps something that is bound to "
     "a thread. {steps} steps, each called from another thread, went well. Without the declaration "
@@ -159,11 +160,11 @@ class _EnvironmentSubject:
         return lambda observation: next(given)
 
     @contextlib.asynccontextmanager
-    async def open(self, executors: Executors | None = None) -> AsyncIterator[Session]:
+    async def open(self) -> AsyncIterator[Session]:
         if self.manager is not None:
             session = await self.manager.create()
         else:
-            session = Session(self.spec, executors=executors)
+            session = Session(self.spec)
             await session.open()
         try:
             yield session
@@ -511,26 +512,49 @@ async def _any_thread_will_do(subject: _EnvironmentSubject, session: Session) ->
         raise PromiseSkipped("the class declares REQUIRES_SINGLE_THREAD_EXECUTOR")
     began = time.perf_counter()
     episode = await subject.play(session, **subject.seed)
-    call_s = (time.perf_counter() - began) / len(episode)
-    threads = _ThreadForEachCall()
+    seconds = time.perf_counter() - began
     try:
-        async with subject.open(_OneExecutor(spec, threads)) as other:
-            scattered = await subject.play(other, **subject.seed)
-            if subject.seed:
-                alone, spread = _trace(episode), _trace(scattered)
-                _expect(alone == spread, _describe_difference(alone, spread))
+        scattered = await _play_scattered(subject, max(MIN_SCATTERED_S, 20 * seconds))
+        if subject.seed:
+            alone, spread = _trace(episode), _trace(scattered)
+            _expect(alone == spread, _describe_difference(alone, spread))
     except Exception as error:
         if spec.supports_any_thread:
             raise
-        raise PromiseSkipped(
-            f"its calls need one thread: {type(error).__name__}: {error}"
-        ) from None
-    finally:
-        threads.stop()
+        why = f"{type(error).__name__}: {error}"
+        raise PromiseSkipped(f"its calls need one thread: {why}") from None
     if not spec.supports_any_thread:
-        if call_s < QUICK_CALL_S and spec.supports_concurrency:
+        if seconds / len(episode) < QUICK_CALL_S and spec.supports_concurrency:
             subject.advice.append(ANY_THREAD_ADVICE.format(steps=len(scattered) - 1))
         raise PromiseSkipped("the class does not declare SUPPORTS_ANY_THREAD")
+
+
+async def _play_scattered(subject: _EnvironmentSubject, timeout_s: float) -> list[Transition]:
+    """Play an episode in which each call comes from another thread.
+
+    Raises:
+        TimeoutError: A call did not return in time, as if it waited for another thread. Its session
+            is left behind, since it could not be closed.
+    """
+    threads = _ThreadForEachCall()
+    session = Session(subject.spec, executors=_OneExecutor(subject.spec, threads))
+
+    async def play() -> list[Transition]:
+        await session.open()
+        try:
+            return await subject.play(session, **subject.seed)
+        finally:
+            await session.close()
+
+    playing = asyncio.ensure_future(play())
+    try:
+        await asyncio.wait([playing], timeout=timeout_s)
+        if not playing.done():
+            playing.cancel()
+            raise TimeoutError(f"a call from another thread did not return within {timeout_s:g} s")
+        return playing.result()
+    finally:
+        threads.stop()
 
 
 @_checks(SNAPSHOT_RESTORES)

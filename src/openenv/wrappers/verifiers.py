@@ -390,8 +390,9 @@ class VerifiersEnvironment(Environment[VerifiersAction, VerifiersObservation, St
             if -len(listed) <= index < len(listed):
                 return listed[index]
             raise IndexError(f"there are {len(listed)} tasks, and none at {index}")
-        for task in itertools.islice(self._vf.taskset, max(0, index), index + 1):
-            return task
+        if index >= 0:
+            for task in itertools.islice(self._vf.taskset, index, index + 1):
+                return task
         raise IndexError(f"there is no task at {index}")
 
 

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 class ShapeOptions:
     """The shape of a training run to plan for."""
 
-    simulate: bool = option(
-        False, help="TrainingEstimate the servers and memory of a training run."
-    )
+    simulate: bool = option(False, help="Estimate the servers and memory of a training run.")
     rollouts: int = option(256, min=1, help="With --simulate: rollouts at once.")
     turns: int = option(10, min=1, help="With --simulate: steps of an episode.")
     reply_s: float = option(
@@ -81,6 +79,7 @@ def bench(
             seconds,
             url=target if is_address else None,
             key=key_for(target) if is_address else None,
+            room=shape.rollouts if shape.simulate else 1,
             tell=shown.update,
         )
         shown.finish(f"{len(report.measurements)} workloads")
@@ -136,7 +135,8 @@ def _words(report: BenchReport, plan: TrainingEstimate | None, shape: ShapeOptio
     cold = [one for one in report.measurements if one.client == "cold"]
     if cold:
         lines.append(
-            f"cold: {cold[0].sessions:,} sessions opened at once, reset, {COLD_STEPS} steps, "
+            f"cold: {cold[0].sessions:,} session{'s' if cold[0].sessions > 1 else ''} opened at "
+            f"once, reset, {COLD_STEPS} steps, "
             f"closed: {cold[0].episodes_per_s:,.0f} episodes/s"
         )
     if report.session_bytes is not None and report.base_bytes is not None:
@@ -161,4 +161,6 @@ def _duration(seconds: float | None) -> str:
         return "-"
     if seconds < 0.001:
         return f"{seconds * 1e6:,.0f} µs"
-    return f"{seconds * 1000:,.1f} ms" if seconds < 1 else f"{seconds:,.1f} s"
+    if seconds < 0.01:
+        return f"{seconds * 1000:.1f} ms"
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"
