@@ -274,7 +274,7 @@ def sft_rows(
     tools: Sequence[Mapping[str, Any]] | None = None,
     summary: SFTSummary | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows for `SFTTrainer`.
+    """Return an iterator of rows for `SFTTrainer`.
 
     ``datasets.Dataset.from_generator(lambda: sft_rows(...))`` makes a dataset of the rows;
     `write_sft` writes them to a file.
@@ -295,12 +295,21 @@ def sft_rows(
     """
     if form not in FORMS:
         raise ValueError(f"form={form!r}: expected {' or '.join(FORMS)}")
-    choice = _EpisodeSelection(filters)
     given = None if tools is None else [dict(tool) for tool in tools]
     read = [one if isinstance(one, str | os.PathLike) else list(one) for one in sources]
+    return _select_rows(read, form, filters, given, SFTSummary() if summary is None else summary)
+
+
+def _select_rows(
+    read: list[Any],
+    form: str,
+    filters: SFTFilters,
+    given: list[dict[str, Any]] | None,
+    told: SFTSummary,
+) -> Iterator[dict[str, Any]]:
+    choice = _EpisodeSelection(filters)
     if filters.best_of is not None:
         choice.rank(_read(read, given))
-    told = SFTSummary() if summary is None else summary
     rewards: list[float] = []
     for number, one in enumerate(_read(read, given)):
         if not choice.takes(number, one):
