@@ -148,7 +148,16 @@ def both(server: Server) -> set[int]:
 def test_a_fork_server_that_dies_while_it_starts_leaves_the_server_its_workers(
     tmp_path: Path,
 ) -> None:
-    with serve(tmp_path, str(PROBE)) as server:
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    (slow / "sitecustomize.py").write_text(
+        "import sys, time\n"
+        "if any('forkserver' in word for word in sys.orig_argv):\n"
+        "    time.sleep(1.0)  # time to kill it before it has started\n"
+    )
+    env = environ(TESTS)
+    env["PYTHONPATH"] = os.pathsep.join([str(slow), env["PYTHONPATH"]])
+    with serve(tmp_path, str(PROBE), env=env) as server:
         found: list[int] = []
         wait_until(lambda: found.extend(_forking(server)) or found)  # type: ignore[func-returns-value]
         os.kill(found[0], signal.SIGKILL)
