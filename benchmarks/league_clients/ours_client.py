@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from playing import (  # type: ignore[import-not-found]  # in this folder
+    ClientSession,
     Order,
     play,
     play_batches,
@@ -14,8 +15,6 @@ from playing import (  # type: ignore[import-not-found]  # in this folder
 
 from openenv import EnvClient, VectorEnv
 from openenv.core.env_server.types import Action, Observation, State
-
-CONNECT_TIMEOUT_S = 120  # all sessions connect at once
 
 
 class EchoAction(Action):
@@ -28,29 +27,6 @@ class EchoObservation(Observation):
 
 class EchoEnv(EnvClient[EchoAction, EchoObservation, State]):
     """A client without any code of its own."""
-
-
-class EchoSession:
-    def __init__(self, url: str) -> None:
-        self._env = EchoEnv(base_url=url, connect_timeout_s=CONNECT_TIMEOUT_S)
-
-    async def __aenter__(self) -> EchoSession:
-        await self._env.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._env.__aexit__(None, None, None)
-
-    async def reset(self) -> None:
-        result = await self._env.reset()
-        assert result.observation.text == ""
-
-    async def step(self, text: str) -> tuple[str, float | None]:
-        result = await self._env.step(EchoAction(text=text))
-        return result.observation.text, result.reward
-
-    async def finish(self) -> None:
-        pass
 
 
 class EchoBatch:
@@ -73,7 +49,7 @@ def main() -> None:
     if order.how == "vector":
         tell(play_batches(order, lambda count: EchoBatch(order.url, count)))
     else:
-        tell(asyncio.run(play(order, lambda: EchoSession(order.url))))
+        tell(asyncio.run(play(order, lambda: ClientSession(EchoEnv, EchoAction, order.url))))
 
 
 if __name__ == "__main__":

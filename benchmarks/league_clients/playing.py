@@ -333,6 +333,34 @@ def play_batches(
     return found
 
 
+class ClientSession:
+    """A session by the `EnvClient` of either package, with the models of the program."""
+
+    CONNECT_TIMEOUT_S = 120  # all sessions connect at once
+
+    def __init__(self, client: Callable[..., Any], action: Callable[..., Any], url: str) -> None:
+        self._env = client(base_url=url, connect_timeout_s=self.CONNECT_TIMEOUT_S)
+        self._action = action
+
+    async def __aenter__(self) -> ClientSession:
+        await self._env.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._env.__aexit__(None, None, None)
+
+    async def reset(self) -> None:
+        result = await self._env.reset()
+        assert result.observation.text == ""
+
+    async def step(self, text: str) -> tuple[str, float | None]:
+        result = await self._env.step(self._action(text=text))
+        return result.observation.text, result.reward
+
+    async def finish(self) -> None:
+        pass
+
+
 def tell(found: Result) -> None:
     """Print the result of an order."""
     print(json.dumps(found), flush=True)

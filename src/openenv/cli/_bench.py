@@ -11,6 +11,7 @@ import asyncio
 import gc
 import inspect
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,7 @@ class Measurement:
         client_cpu_s: CPU time of this process, without the policy's time.
         server_cpu_s: CPU time of the server's process; None if the server does not tell.
         environment_s: Time of the steps in the environment's code, waiting included; None likewise.
+        reset_s: Median time of a reset; None of a `VectorEnv`, which resets within its steps.
     """
 
     client: str
@@ -66,6 +68,7 @@ class Measurement:
     client_cpu_s: float
     server_cpu_s: float | None = None
     environment_s: float | None = None
+    reset_s: float | None = None
 
     @property
     def steps_per_s(self) -> float:
@@ -187,6 +190,7 @@ class _Tally:
     failure: str = ""  # the last one
     policy_s: float = 0.0
     latencies: list[float] = field(default_factory=list)
+    resets: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -243,6 +247,7 @@ def _between(client: str, sessions: int, tally: _Tally, before: _Mark, after: _M
         max(0.0, after.cpu_s - before.cpu_s - (after.policy_s - before.policy_s)),
         server_cpu_s,
         environment_s,
+        statistics.median(tally.resets) if tally.resets else None,
     )
 
 
@@ -265,7 +270,9 @@ class _Player:
 
     async def _play(self, most_steps: int) -> None:
         tally = self._tally
+        began = time.perf_counter()
         result = await self._client.reset()
+        tally.resets.append(time.perf_counter() - began)
         player = await _finished(self._policy.begin(self._opening))
         steps = refused = 0
         while not result.done and steps < most_steps:
@@ -278,10 +285,10 @@ class _Player:
             try:
                 result = await self._client.step(action)
             except OpenEnvError as error:
-                why, refused = refusal(error), refused + 1
-                tally.refused += 1
+                why = refusal(error)
                 if why is None:
                     raise
+                refused, tally.refused = refused + 1, tally.refused + 1
                 if refused >= REFUSALS_IN_A_ROW:
                     raise CannotBenchError(
                         f"the environment refused {refused:,} actions in a row, at last: {why}; "
@@ -349,7 +356,9 @@ async def measure(
         await found.aclose()
 
 
-async def measure_cold(url: str, key: str | None, policy: Policy, sessions: int) -> Measurement:
+async def measure_cold(
+    url: str, key: str | None, policy: Policy, sessions: int, note: Callable[[_Tally], None]
+) -> Measurement:
     """Open sessions on a fresh server all at once, and play `COLD_STEPS` steps in each."""
     found = await sessions_of(url, lambda _: None)
     tally, gauge = _Tally(), _Gauge(url, key)
@@ -365,6 +374,7 @@ async def measure_cold(url: str, key: str | None, policy: Policy, sessions: int)
 
         await asyncio.gather(*map(play, range(sessions)))
         after = _Mark.of(tally, await asyncio.to_thread(gauge.read))
+        note(tally)
         return _between("cold", sessions, tally, before, after)
     finally:
         await found.aclose()
@@ -447,6 +457,15 @@ class BenchReport:
             rows.append({**asdict(one), **rates, "limit": limit.part, "advice": limit.advice})
         return {**asdict(self), "step_s": self.step_s, "measurements": rows}
 
+    def note(self, tally: _Tally) -> None:
+        """Note what a workload could not count as steps."""
+        answered = tally.steps + tally.refused
+        if tally.refused > answered / 20:
+            self.notes.append(f"{tally.refused / answered:.0%} of the actions were refused")
+        if tally.failed:
+            episodes = _count(tally.failed, "episode")
+            self.notes.append(f"{episodes} failed, the last: {tally.failure}")
+
     def limit_of(self, found: Measurement) -> Limit:
         """Name the part that limits one of the measurements."""
         return find_limit(found, self.step_s, is_loaded=self.is_loaded)
@@ -511,7 +530,7 @@ def bench(
     tell(len(report.measurements), f"cold, {sessions} sessions")
     with served(target, max(*counts, room)) as (started, its_key):
         try:
-            cold = asyncio.run(measure_cold(started, its_key, policy, sessions))
+            cold = asyncio.run(measure_cold(started, its_key, policy, sessions, report.note))
         except OpenEnvError as error:
             report.notes.append(f"cold episodes could not be measured: {error}")
         else:
@@ -535,25 +554,18 @@ def _measure_warm(
     tell: Callable[[int, str], None],
 ) -> None:
     report.slots = read_slots(url, key)
+    if report.slots is None:
+        report.notes.append("the server has no readable metrics: nothing of its CPU is known")
     held = _held(report, counts)
     if held != sorted(set(counts)):
         report.notes.append(
             f"the server holds {_count(report.slots or 0, 'session')} at once, and no more"
         )
-
-    def note(tally: _Tally) -> None:
-        answered = tally.steps + tally.refused
-        if tally.refused > answered / 20:
-            report.notes.append(f"{tally.refused / answered:.0%} of the actions were refused")
-        if tally.failed:
-            episodes = _count(tally.failed, "episode")
-            report.notes.append(f"{episodes} failed, the last: {tally.failure}")
-
     for count in held:
         tell(len(report.measurements), _count(count, "EnvClient"))
         gc.collect()
         try:
-            found = asyncio.run(measure(url, key, policy, count, seconds, note))
+            found = asyncio.run(measure(url, key, policy, count, seconds, report.note))
         except OpenEnvError as error:
             if not report.measurements:
                 raise
@@ -666,16 +678,16 @@ def estimate(report: BenchReport, shape: TrainingShape) -> TrainingEstimate:
     The model's replies decide how often a rollout steps; `ROOM` leaves room for bursts.
     """
     fastest = report.fastest
-    one = min(report.measurements, key=lambda found: found.sessions)
-    wanted = shape.rollouts / (shape.reply_s + one.p50_s)
+    played = [one for one in report.measurements if one.reset_s is not None]
+    one = min(played, key=lambda found: found.sessions)
+    in_environment_s = (one.reset_s or 0.0) + shape.turns * one.p50_s
+    episode_s = in_environment_s + shape.turns * shape.reply_s
+    wanted = shape.rollouts * shape.turns / episode_s
     by_steps = -(-wanted // (fastest.steps_per_s * ROOM))
     by_slots = -(-shape.rollouts // report.slots) if report.slots else 0
     servers = int(max(by_steps, by_slots, 1))
     memory = None
     if report.base_bytes is not None and report.session_bytes is not None:
         memory = servers * report.base_bytes + shape.rollouts * report.session_bytes
-    steps_s = shape.turns * one.p50_s
-    share = steps_s / (steps_s + shape.turns * shape.reply_s)
-    return TrainingEstimate(
-        wanted, servers, "sessions" if by_slots >= by_steps else "steps", memory, share
-    )
+    because = "sessions" if by_slots >= by_steps else "steps"
+    return TrainingEstimate(wanted, servers, because, memory, in_environment_s / episode_s)

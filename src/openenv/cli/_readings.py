@@ -156,3 +156,14 @@ def quantile(buckets: Mapping[float, float], share: float) -> float | None:
             return lower + (bound - lower) * (share * total - below) / (count - below)
         lower, below = bound, count
     return lower
+
+
+def describe_duration(seconds: float | None) -> str:
+    """Write a time in two or three digits, with its unit; a dash for None."""
+    if seconds is None:
+        return "-"
+    if seconds < 0.001:
+        return f"{seconds * 1e6:,.0f} µs"
+    if seconds < 0.01:
+        return f"{seconds * 1000:.1f} ms"
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"

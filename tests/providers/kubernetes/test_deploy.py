@@ -108,6 +108,27 @@ def test_a_quota_for_fewer_pods_says_so_at_once(plane: ControlPlane) -> None:
     assert "a pod could not be created" in done.stderr and "exceeded quota" in done.stderr
 
 
+def test_an_observers_key_is_added_as_the_guide_says(plane: ControlPlane, tmp_path: Path) -> None:
+    assert deployed(plane, "--image", IMAGE, "--name", "echo").returncode == 0
+    keys = tmp_path / "keys.toml"
+    keys.write_text(
+        f'[[keys]]\nkey = "{key(plane, "echo")}"\nname = "trainer"\nrole = "orchestrator"\n'
+        '[[keys]]\nkey = "a-key-for-prometheus"\nname = "prometheus"\nrole = "observer"\n'
+    )
+    made = plane.kubectl(
+        *("create", "secret", "generic", "echo", f"--from-file=key={keys}"),
+        *("--dry-run=client", "-o", "yaml"),
+    )
+    (tmp_path / "secret.yaml").write_text(made.stdout)
+    forced = ("--server-side", "--force-conflicts", "--filename", str(tmp_path / "secret.yaml"))
+    done = plane.kubectl("apply", *forced)
+    assert done.returncode == 0, done.stderr
+    assert plane.kubectl("rollout", "restart", "deployment/echo").returncode == 0
+    again = deployed(plane, "--image", IMAGE, "--name", "echo")  # waits for the pods
+    assert again.returncode == 0, again.stderr
+    assert key(plane, "echo") == keys.read_text()
+
+
 def test_one_that_cannot_start_says_why(plane: ControlPlane) -> None:
     done = deployed(plane, "--image", "registry.invalid/nowhere:1", "--name", "nowhere")
     assert done.returncode == 1

@@ -12,6 +12,7 @@ from openenv._internal.targets import TargetKind, parse_target
 from openenv.cli._console import MisuseError, emit, say, stdout
 from openenv.cli._options import argument, complete_environments, option, takes_options
 from openenv.cli._progress import display
+from openenv.cli._readings import describe_duration
 from openenv.cli.commands.rollout import report_errors
 from openenv.cli.commands.serve import package_called
 
@@ -117,7 +118,7 @@ def _table(report: BenchReport) -> Any:
     for one in report.measurements:
         times = (one.p50_s, one.p99_s, *map(one.per_step, _per_step(one)))
         name = one.client
-        figures = (f"{one.sessions:,}", f"{one.steps_per_s:,.0f}", *map(_duration, times))
+        figures = (f"{one.sessions:,}", f"{one.steps_per_s:,.0f}", *map(describe_duration, times))
         table.add_row(name, *figures, report.limit_of(one).part)
     return table
 
@@ -154,13 +155,3 @@ def _words(report: BenchReport, plan: TrainingEstimate | None, shape: ShapeOptio
             f"{plan.share:.1%} of a rollout's time in the environment"
         )
     return lines
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    if seconds < 0.001:
-        return f"{seconds * 1e6:,.0f} µs"
-    if seconds < 0.01:
-        return f"{seconds * 1000:.1f} ms"
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"

@@ -19,6 +19,7 @@ from openenv.cli._readings import (
     MetricsReading,
     MetricsUnreadable,
     compare_readings,
+    describe_duration,
     read_metrics,
 )
 from openenv.settings import api_key
@@ -139,8 +140,8 @@ def _render_table(view: View) -> Group:
             f"{row.sessions}/{row.slots}",
             str(row.queue),
             f"{row.steps_per_s:,.0f}" if row.steps_per_s >= 10 else f"{row.steps_per_s:.1f}",
-            _duration(row.latency_p50_s),
-            _duration(row.latency_p99_s),
+            describe_duration(row.latency_p50_s),
+            describe_duration(row.latency_p99_s),
             _size(row.bytes_in_per_s),
             _size(row.bytes_out_per_s),
         )
@@ -154,14 +155,6 @@ def _render_table(view: View) -> Group:
 def _workers(row: MetricsChange) -> str:
     died = f", {row.worker_deaths} died" if row.worker_deaths else ""
     return f"{row.workers_ready}/{row.workers_wanted}{died}" if row.workers_wanted else "-"
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    if seconds < 0.001:
-        return f"{seconds * 1e6:.0f} µs"
-    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def _size(size: float) -> str:
